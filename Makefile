@@ -1,0 +1,50 @@
+# Each target makes what it needs; nothing has to be done by hand before it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+OUT ?=
+
+.PHONY: help up test check format bench-overhead bench-accounting lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+
+# One stamp a lock: a second run costs nothing until the lock or pyproject.toml changes.
+$(VENV)/.runtime: requirements.lock pyproject.toml
+	@$(PYTHON) deploy/make_venv.py "$(VENV)" requirements.lock
+	@touch "$@"
+
+$(VENV)/.dev: requirements-dev.lock pyproject.toml
+	@$(PYTHON) deploy/make_venv.py "$(VENV)" requirements-dev.lock
+	@touch "$@" "$(VENV)/.runtime"
+
+up: $(VENV)/.runtime ## Run the gateway on this machine: databases, engine, planes (ARGS="--port 9000 …")
+	@exec $(BIN)/python -m gateway.cli.main up $(ARGS)
+
+test: $(VENV)/.dev ## Run the whole test suite (ARGS="-k name …" passes on)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## Formatter, linter, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config .importlinter
+
+format: $(VENV)/.dev ## Format and fix what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-overhead: $(VENV)/.dev ## Data plane beside nginx and direct, one core (OUT=file.json)
+	@$(BIN)/python -m benchmarks.overhead $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+bench-accounting: $(VENV)/.dev ## Journal to PostgreSQL: events/s and settlement lag (OUT=file.json)
+	@$(BIN)/python -m benchmarks.accounting $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml (hashes, no addresses)
+	@$(BIN)/python deploy/make_locks.py
+
+clean: ## Remove the virtual environment and caches
+	rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

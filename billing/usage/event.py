@@ -1,0 +1,89 @@
+"""What the data plane tells billing about one request: the journal's record types.
+
+Plain data, shared by the writer (data plane) and the reader (billing worker). Times are integers of
+microseconds since the epoch, UTC. Token counts are cumulative for the whole reply; ``None`` means
+that the engine did not say, which is not the same as ``0``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class RequestStatus(StrEnum):
+    """How a request ended."""
+
+    COMPLETED = "completed"  # the engine's whole answer was relayed
+    CLIENT_CLOSED = "client_closed"  # the client left (499); billed for what the engine produced
+    TRUNCATED = "truncated"  # the engine's stream broke after output; billed for what came
+    REJECTED = "rejected"  # the engine refused the client's request (4xx); not billed
+    FAILED = "failed"  # the engine failed before any output; not billed
+    INTERRUPTED = "interrupted"  # our worker died; billed for the last progress it had recorded
+    VOIDED = "voided"  # our worker died before any progress was recorded; not billed
+
+
+class TokenUsage(msgspec.Struct, array_like=True, frozen=True):
+    """Cumulative token counts of one reply, as the engine reported them."""
+
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None  # part of input_tokens
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None  # part of output_tokens
+
+
+class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
+    """Who asked for what: fixed at admission, repeated in the close record."""
+
+    request_id: str
+    organization_id: str
+    project_id: str
+    api_key_id: str
+    route_id: str
+    route: str  # the public name that the client asked for
+    deployment_id: str
+    endpoint: str  # "chat.completions" or "completions"
+    is_stream: bool
+    started_at_us: int  # arrival; decides the price and the partition
+
+
+class OpenRecord(msgspec.Struct, array_like=True, frozen=True, tag="o"):
+    """Written at admission, before anything is sent to an engine."""
+
+    identity: RequestIdentity
+
+
+class ProgressRecord(msgspec.Struct, array_like=True, frozen=True, tag="p"):
+    """Written about once a second for a running stream, so that a crash loses little."""
+
+    request_id: str
+    replica_id: str
+    usage: TokenUsage
+    at_us: int
+    first_token_at_us: int | None = None
+
+
+class CloseRecord(msgspec.Struct, array_like=True, frozen=True, tag="c"):
+    """Written at settlement, exactly once on every path."""
+
+    identity: RequestIdentity
+    status: RequestStatus
+    http_status: int  # what the client was sent; 499 when it had left
+    usage: TokenUsage
+    replica_id: str | None
+    attempts: int
+    finished_at_us: int
+    first_token_at_us: int | None = None
+    error_code: str | None = None
+
+
+JournalRecord = OpenRecord | ProgressRecord | CloseRecord
+
+
+def event_id_of(request_id: str) -> str:
+    """Return the id of the one UsageEvent of a request: ``req_X`` → ``evt_X``.
+
+    Derived, not drawn, so that reading a journal twice yields the same event.
+    """
+    return "evt_" + request_id.removeprefix("req_")
