@@ -1,0 +1,1 @@
+"""What the data plane costs: direct, nginx as proxy and Forebay, side by side in one run."""
