@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 import psycopg
@@ -13,18 +12,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.charging.models import DeadLetter
+from billing.charging.reason import DeadLetterReason
 from billing.ids import new_id
-
-
-class DeadLetterReason(StrEnum):
-    """Why something is a dead letter. The first three have an event, whose charge is NULL."""
-
-    NO_PRICE = "no_price"  # the route had no price then; retried once one is set
-    NO_USAGE = "no_usage"  # output was delivered, but the engine never said how much
-    IMPLAUSIBLE_USAGE = "implausible_usage"  # counts that cannot be true
-    CORRUPT_JOURNAL = "corrupt_journal"  # damaged or foreign bytes in a journal
-    UNSTORABLE = "unstorable"  # a record that the database refuses
-    FOREIGN_DUPLICATE = "foreign_duplicate"  # another project's event has this id already
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +83,4 @@ async def count_dead_letters(session: AsyncSession) -> dict[str, int]:
         .where(DeadLetter.resolved_at.is_(None))
         .group_by(DeadLetter.reason)
     )
-    return {reason: count for reason, count in rows}
+    return dict(rows.tuples().all())
