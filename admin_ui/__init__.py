@@ -1,0 +1,1 @@
+"""Server-rendered admin pages over the control API."""

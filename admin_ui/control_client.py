@@ -1,0 +1,210 @@
+"""The one way from the pages to the system: the control API over HTTP.
+
+Errors::
+
+    ControlError
+    ├── ControlUnreachable   no connection, or no answer in time
+    ├── ControlUnreadable    an answer that is not what the contract says
+    └── ControlRefused       an error answer, with its status and sentence
+        └── SessionRefused   401: the session is unknown, expired or ended
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from admin_ui.control_records import (
+    EngineRow,
+    Journals,
+    Listing,
+    Member,
+    NewSession,
+    Project,
+    Receipt,
+    Record,
+    RequestRow,
+    Route,
+    Usage,
+)
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+# A receipt may be held up to 3 s by the control API, and a probe of dead engines takes seconds too.
+_ANSWER_TIMEOUT_SECONDS = 12.0
+_CONNECT_TIMEOUT_SECONDS = 2.0
+_API_PREFIX = "/api/v1"
+
+
+class ControlError(Exception):
+    """The control API did not give what was asked for; the text is fit for a page."""
+
+
+class ControlUnreachable(ControlError):
+    """No connection, or no answer in time."""
+
+
+class ControlUnreadable(ControlError):
+    """The answer does not have the shape that the contract promises."""
+
+
+class ControlRefused(ControlError):
+    """An error answer of the control API."""
+
+    def __init__(self, status: int, message: str, retry_after_seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+class SessionRefused(ControlRefused):
+    """401: not signed in, or no longer."""
+
+
+class ControlClient:
+    """Typed calls of the control API; one pooled HTTP client for all pages.
+
+    Every call raises :class:`ControlError` or one of its kinds. ``token`` is the member's session.
+    """
+
+    def __init__(
+        self, control_base_url: str, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=control_base_url.rstrip("/") + _API_PREFIX,
+            timeout=httpx.Timeout(_ANSWER_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS),
+            transport=transport,
+            # Proxies from the environment must not see session tokens of a loopback call.
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> ControlClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the pooled connections."""
+        await self._http.aclose()
+
+    async def sign_in(self, email: str, password: str) -> NewSession:
+        """Begin a session; :class:`SessionRefused` when the email or the password is wrong."""
+        answer = await self._send("POST", "/sessions", json={"email": email, "password": password})
+        return _decode(answer, NewSession)
+
+    async def sign_out(self, token: str) -> None:
+        """End the session for good."""
+        await self._send("DELETE", "/sessions/current", token=token)
+
+    async def get_member(self, token: str) -> Member:
+        """Return who is signed in."""
+        return _decode(await self._send("GET", "/me", token=token), Member)
+
+    async def list_projects(self, token: str) -> list[Project]:
+        """Return the projects, as the control API orders them."""
+        answer = await self._send("GET", "/projects", token=token)
+        return _decode(answer, Listing[Project]).data
+
+    async def list_routes(self, token: str) -> list[Route]:
+        """Return the public model names."""
+        return _decode(await self._send("GET", "/routes", token=token), Listing[Route]).data
+
+    async def get_usage(
+        self,
+        token: str,
+        *,
+        group_by: str,
+        from_at: datetime,
+        to_at: datetime,
+        project_id: str | None,
+    ) -> Usage:
+        """Return usage in ``[from_at, to_at)`` by ``group_by`` (day, project, key or route)."""
+        parameters = {
+            "group_by": group_by,
+            "from": from_at.isoformat(),
+            "to": to_at.isoformat(),
+        }
+        if project_id is not None:
+            parameters["project_id"] = project_id
+        return _decode(await self._send("GET", "/usage", token=token, params=parameters), Usage)
+
+    async def list_requests(
+        self, token: str, *, limit: int, project_id: str | None
+    ) -> list[RequestRow]:
+        """Return the latest requests, newest first."""
+        parameters = {"limit": str(limit)}
+        if project_id is not None:
+            parameters["project_id"] = project_id
+        answer = await self._send("GET", "/requests", token=token, params=parameters)
+        return _decode(answer, Listing[RequestRow]).data
+
+    async def get_receipt(self, token: str, request_id: str) -> Receipt:
+        """Return the receipt; :class:`ControlRefused` with status 404 when there is none."""
+        answer = await self._send("GET", f"/receipts/{quote(request_id, safe='')}", token=token)
+        return _decode(answer, Receipt)
+
+    async def list_engines(self, token: str) -> list[EngineRow]:
+        """Return every replica with the outcome of a probe made now."""
+        return _decode(await self._send("GET", "/engines", token=token), Listing[EngineRow]).data
+
+    async def get_journals(self, token: str) -> Journals:
+        """Return the metering counters over all journals."""
+        return _decode(await self._send("GET", "/journals", token=token), Journals)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        params: dict[str, str] | None = None,
+        json: dict[str, Any] | None = None,
+    ) -> httpx.Response:
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        try:
+            answer = await self._http.request(
+                method, path, params=params, json=json, headers=headers
+            )
+        except httpx.TimeoutException as error:
+            raise ControlUnreachable("The control API did not answer in time.") from error
+        except httpx.HTTPError as error:
+            raise ControlUnreachable("The control API does not answer.") from error
+        if answer.is_success:
+            return answer
+        raise _refusal(answer)
+
+
+def _decode(answer: httpx.Response, kind: type[RecordT]) -> RecordT:
+    try:
+        # Not strict: a decimal or a duration may come as a string or as a number. Either way msgspec
+        # reads a Decimal field from the text itself, so no money passes through a float.
+        return msgspec.json.decode(answer.content, type=kind, strict=False)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ControlUnreadable(
+            f"The control API's answer could not be understood ({error})."
+        ) from error
+
+
+def _refusal(answer: httpx.Response) -> ControlRefused:
+    message = f"The control API answered with status {answer.status_code}."
+    try:
+        error = msgspec.json.decode(answer.content).get("error")
+        if isinstance(error, dict) and isinstance(error.get("message"), str):
+            message = error["message"]
+    except (msgspec.DecodeError, AttributeError):
+        pass  # not our error shape (a proxy's page, say): the status alone has to do
+    retry_after = answer.headers.get("retry-after", "")
+    seconds = int(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
+    kind = SessionRefused if answer.status_code == 401 else ControlRefused
+    return kind(answer.status_code, message, seconds)
