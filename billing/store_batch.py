@@ -77,10 +77,9 @@ def _store(
 ) -> None:
     with connection.transaction(), connection.cursor() as cursor:
         stored, is_finished = lock_position(cursor, batch.journal_id, batch.start, now=now)
-        if (stored, is_finished) == (batch.end, batch.is_end) and not batch.is_empty:
-            if stored != batch.start:
-                return  # a try whose answer was lost had been committed
         if stored != batch.start or is_finished:
+            if (stored, is_finished) == (batch.end, batch.is_end):
+                return  # a try whose answer was lost had been committed
             raise PositionMovedError(batch.journal_id)
         events = _make_rows(cursor, batch, refused)
         settled = voided = 0
