@@ -3,10 +3,10 @@
 Errors::
 
     ControlError
-    ├── ControlUnreachable   no connection, or no answer in time
-    ├── ControlUnreadable    an answer that is not what the contract says
-    └── ControlRefused       an error answer, with its status and sentence
-        └── SessionRefused   401: the session is unknown, expired or ended
+    ├── ControlUnreachableError  no connection, or no answer in time
+    ├── ControlUnreadableError   an answer that is not what the contract says
+    └── ControlRefusedError      an error answer, with its status and sentence
+        └── SessionRefusedError  401: the session is unknown, expired or ended
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class ControlError(Exception):
     """The control API did not give what was asked for; the text is fit for a page."""
 
 
-class ControlUnreachable(ControlError):
+class ControlUnreachableError(ControlError):
     """No connection, or no answer in time."""
 
 
-class ControlUnreadable(ControlError):
+class ControlUnreadableError(ControlError):
     """The answer does not have the shape that the contract promises."""
 
 
-class ControlRefused(ControlError):
+class ControlRefusedError(ControlError):
     """An error answer of the control API."""
 
     def __init__(self, status: int, message: str, retry_after_seconds: int | None = None) -> None:
@@ -62,7 +62,7 @@ class ControlRefused(ControlError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class SessionRefused(ControlRefused):
+class SessionRefusedError(ControlRefusedError):
     """401: not signed in, or no longer."""
 
 
@@ -99,7 +99,7 @@ class ControlClient:
         await self._http.aclose()
 
     async def sign_in(self, email: str, password: str) -> NewSession:
-        """Begin a session; :class:`SessionRefused` when the email or the password is wrong."""
+        """Begin a session; :class:`SessionRefusedError` when the email or the password is wrong."""
         answer = await self._send("POST", "/sessions", json={"email": email, "password": password})
         return _decode(answer, NewSession)
 
@@ -150,7 +150,7 @@ class ControlClient:
         return _decode(answer, Listing[RequestRow]).data
 
     async def get_receipt(self, token: str, request_id: str) -> Receipt:
-        """Return the receipt; :class:`ControlRefused` with status 404 when there is none."""
+        """Return the receipt; :class:`ControlRefusedError` with status 404 when there is none."""
         answer = await self._send("GET", f"/receipts/{quote(request_id, safe='')}", token=token)
         return _decode(answer, Receipt)
 
@@ -177,9 +177,9 @@ class ControlClient:
                 method, path, params=params, json=json, headers=headers
             )
         except httpx.TimeoutException as error:
-            raise ControlUnreachable("The control API did not answer in time.") from error
+            raise ControlUnreachableError("The control API did not answer in time.") from error
         except httpx.HTTPError as error:
-            raise ControlUnreachable("The control API does not answer.") from error
+            raise ControlUnreachableError("The control API does not answer.") from error
         if answer.is_success:
             return answer
         raise _refusal(answer)
@@ -191,12 +191,12 @@ def _decode(answer: httpx.Response, kind: type[RecordT]) -> RecordT:
         # reads a Decimal field from the text itself, so no money passes through a float.
         return msgspec.json.decode(answer.content, type=kind, strict=False)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise ControlUnreadable(
+        raise ControlUnreadableError(
             f"The control API's answer could not be understood ({error})."
         ) from error
 
 
-def _refusal(answer: httpx.Response) -> ControlRefused:
+def _refusal(answer: httpx.Response) -> ControlRefusedError:
     message = f"The control API answered with status {answer.status_code}."
     try:
         error = msgspec.json.decode(answer.content).get("error")
@@ -206,5 +206,5 @@ def _refusal(answer: httpx.Response) -> ControlRefused:
         pass  # not our error shape (a proxy's page, say): the status alone has to do
     retry_after = answer.headers.get("retry-after", "")
     seconds = int(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
-    kind = SessionRefused if answer.status_code == 401 else ControlRefused
+    kind = SessionRefusedError if answer.status_code == 401 else ControlRefusedError
     return kind(answer.status_code, message, seconds)

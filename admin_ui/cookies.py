@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +12,7 @@ from starlette.responses import Response
 _SESSION = "forebay_session"
 _LOGIN = "forebay_login"
 _LOGIN_SECONDS = 3600
+_TOKEN = re.compile(r"[!-~]{1,512}")  # what may stand in the Authorization header we send on
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,9 @@ class Cookies:
     is_secure: bool
 
     def find_session(self, request: Request) -> str | None:
-        """Return the session token that the browser sent."""
-        return request.cookies.get(self._name(_SESSION)) or None
+        """Return the session token that the browser sent, if it could be one."""
+        token = request.cookies.get(self._name(_SESSION), "")
+        return token if _TOKEN.fullmatch(token) else None
 
     def set_session(
         self, response: Response, token: str, expires_at: datetime, now: datetime

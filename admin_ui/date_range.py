@@ -39,7 +39,7 @@ class DateRange:
         return [self.first + timedelta(days=offset) for offset in range(span)]
 
 
-class RangeRefused(ValueError):
+class RangeRefusedError(ValueError):
     """The asked range makes no sense; the text says why, fit for a page."""
 
 
@@ -51,23 +51,23 @@ def last_days(count: int, today: date) -> DateRange:
 def parse_range(query: Mapping[str, str], today: date) -> DateRange:
     """Read ``days=7|30|90`` or ``from=YYYY-MM-DD`` with ``to=YYYY-MM-DD``; neither: the default.
 
-    ``from`` alone runs to today. Raises :class:`RangeRefused`.
+    ``from`` alone runs to today. Raises :class:`RangeRefusedError`.
     """
     days, first, last = (query.get(name, "").strip() for name in ("days", "from", "to"))
     if first or last:
         if not first:
-            raise RangeRefused("Choose a first day too.")
+            raise RangeRefusedError("Choose a first day too.")
         chosen = DateRange(first=_day(first), last=_day(last) if last else today)
         span = (chosen.last - chosen.first).days + 1
         if span < 1:
-            raise RangeRefused("The first day comes after the last.")
+            raise RangeRefusedError("The first day comes after the last.")
         if span > MOST_DAYS:
-            raise RangeRefused(f"Choose at most {MOST_DAYS} days.")
+            raise RangeRefusedError(f"Choose at most {MOST_DAYS} days.")
         return chosen
     if not days:
         return last_days(DEFAULT_DAYS, today)
     if days not in {str(preset) for preset in PRESET_DAYS}:
-        raise RangeRefused("Choose 7, 30 or 90 days, or a first and a last day.")
+        raise RangeRefusedError("Choose 7, 30 or 90 days, or a first and a last day.")
     return last_days(int(days), today)
 
 
@@ -75,7 +75,9 @@ def _day(text: str) -> date:
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).date()
     except ValueError as error:
-        raise RangeRefused("A day is written as YYYY-MM-DD, for example 2026-11-29.") from error
+        raise RangeRefusedError(
+            "A day is written as YYYY-MM-DD, for example 2026-11-29."
+        ) from error
     if not 2000 <= day.year <= 9000:
-        raise RangeRefused("Choose days between the years 2000 and 9000.")
+        raise RangeRefusedError("Choose days between the years 2000 and 9000.")
     return day

@@ -11,6 +11,7 @@ ABSENT = "—"
 _MINUS = "\N{MINUS SIGN}"
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 _SHOWN_DECIMALS = 2
+_SHOWN_SIGNIFICANT = 3
 _EXACT_DIGITS = 400
 
 
@@ -18,8 +19,8 @@ _EXACT_DIGITS = 400
 class MoneyText:
     """An amount for a page: ``head + tail`` is the whole amount, to its last non-zero digit.
 
-    ``head`` ends with two decimals, ``tail`` holds the digits after them, so that a page may print
-    those smaller without leaving any out. ``value`` is the amount as the control API gave it.
+    ``head`` ends with two decimals, below 1 with three significant digits; ``tail`` holds the digits
+    after them, so that a page may print those fainter without leaving any out. ``value`` is the amount as the control API gave it.
     """
 
     head: str
@@ -56,8 +57,10 @@ def money_text(amount: Decimal, currency: str | None) -> MoneyText:
     whole, _, decimals = value.lstrip("-").partition(".")
     decimals = decimals.rstrip("0").ljust(_SHOWN_DECIMALS, "0")
     sign = _MINUS if amount < 0 else ""
-    head = f"{sign}{currency_unit(currency)}{int(whole):,}.{decimals[:_SHOWN_DECIMALS]}"
-    return MoneyText(head=head, tail=decimals[_SHOWN_DECIMALS:], value=value)
+    zeros = len(decimals) - len(decimals.lstrip("0"))
+    shown = max(_SHOWN_DECIMALS, zeros + _SHOWN_SIGNIFICANT) if int(whole) == 0 else _SHOWN_DECIMALS
+    head = f"{sign}{currency_unit(currency)}{int(whole):,}.{decimals[:shown]}"
+    return MoneyText(head=head, tail=decimals[shown:], value=value)
 
 
 def exact_sum(amounts: Iterable[Decimal]) -> Decimal:

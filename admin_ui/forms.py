@@ -10,23 +10,23 @@ _MOST_BYTES = 16 * 1024
 _MOST_FIELDS = 20
 
 
-class FormRefused(Exception):
+class FormRefusedError(Exception):
     """Not a form of ours: too large, or of another kind."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of the form; the last one wins when a field comes twice.
 
-    Raises :class:`FormRefused`.
+    Raises :class:`FormRefusedError`.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise FormRefused("The form is not URL-encoded.")
+        raise FormRefusedError("The form is not URL-encoded.")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_BYTES:
-            raise FormRefused("The form is too large.")
+            raise FormRefusedError("The form is too large.")
     try:
         return dict(
             parse_qsl(
@@ -37,4 +37,4 @@ async def read_form(request: Request) -> dict[str, str]:
             )
         )
     except ValueError as error:  # UnicodeDecodeError is one
-        raise FormRefused("The form could not be read.") from error
+        raise FormRefusedError("The form could not be read.") from error

@@ -9,7 +9,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from admin_ui.control_client import ControlClient, ControlError, ControlRefused, SessionRefused
+from admin_ui.control_client import (
+    ControlClient,
+    ControlError,
+    ControlRefusedError,
+    SessionRefusedError,
+)
 from admin_ui.control_records import Member
 from admin_ui.cookies import Cookies
 from admin_ui.csrf import csrf_token
@@ -47,7 +52,7 @@ def to_login(notice: str | None = None) -> RedirectResponse:
 
 def control_failure_page(renderer: Renderer, error: ControlError) -> Response:
     """Return the page for a control API that does not serve us."""
-    if isinstance(error, ControlRefused) and error.status == 403:
+    if isinstance(error, ControlRefusedError) and error.status == 403:
         return renderer.error_page(
             status=403,
             title="Not allowed",
@@ -100,7 +105,7 @@ class RequireSession:
             return to_login()
         try:
             return SignedIn(token=token, member=await self._control.get_member(token))
-        except SessionRefused:
+        except SessionRefusedError:
             response = to_login("expired")
             self._cookies.clear_session(response)
             return response

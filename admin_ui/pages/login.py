@@ -13,12 +13,12 @@ from starlette.responses import RedirectResponse, Response
 from admin_ui.control_client import (
     ControlClient,
     ControlError,
-    ControlRefused,
-    SessionRefused,
+    ControlRefusedError,
+    SessionRefusedError,
 )
 from admin_ui.cookies import Cookies
 from admin_ui.csrf import csrf_token, is_genuine, new_nonce
-from admin_ui.forms import FormRefused, read_form
+from admin_ui.forms import FormRefusedError, read_form
 from admin_ui.rendering import Renderer
 from admin_ui.require_session import get_signed_in, to_login
 
@@ -59,7 +59,7 @@ class LoginPages:
         """POST /login: a session for the right email and password, else the form with a reason."""
         try:
             form = await read_form(request)
-        except FormRefused as error:
+        except FormRefusedError as error:
             return self._form(request, status=400, problem=str(error))
         email = form.get("email", "").strip()
         if not is_genuine(request, form, self.cookies.find_login_nonce(request)):
@@ -82,7 +82,7 @@ class LoginPages:
         signed_in = get_signed_in(request)
         try:
             form = await read_form(request)
-        except FormRefused:
+        except FormRefusedError:
             form = {}
         if not is_genuine(request, form, signed_in.token):
             return self.renderer.error_page(
@@ -95,7 +95,7 @@ class LoginPages:
         notice = "signed_out"
         try:
             await self.control.sign_out(signed_in.token)
-        except SessionRefused:
+        except SessionRefusedError:
             pass  # it ended in between: what was wanted
         except ControlError as error:
             _log.warning("a session could not be ended at the control API: %s", error)
@@ -105,10 +105,10 @@ class LoginPages:
         return response
 
     def _refused(self, request: Request, error: ControlError, email: str) -> Response:
-        if isinstance(error, SessionRefused):
+        if isinstance(error, SessionRefusedError):
             problem = "The email or the password is wrong."
             return self._form(request, status=401, problem=problem, email=email)
-        if isinstance(error, ControlRefused) and error.status == 429:
+        if isinstance(error, ControlRefusedError) and error.status == 429:
             wait = _wait_text(error.retry_after_seconds)
             response = self._form(
                 request, status=429, problem=f"Too many attempts. Try again {wait}.", email=email
@@ -116,7 +116,7 @@ class LoginPages:
             if error.retry_after_seconds is not None:
                 response.headers["retry-after"] = str(error.retry_after_seconds)
             return response
-        if isinstance(error, ControlRefused) and error.status < 500:
+        if isinstance(error, ControlRefusedError) and error.status < 500:
             return self._form(request, status=400, problem=str(error), email=email)
         _log.warning("signing in failed: %s", error)
         problem = f"{error} Check that the control plane is running, then try again."

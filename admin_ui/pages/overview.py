@@ -19,7 +19,7 @@ from admin_ui.date_range import (
     DEFAULT_DAYS,
     PRESET_DAYS,
     DateRange,
-    RangeRefused,
+    RangeRefusedError,
     last_days,
     parse_range,
 )
@@ -70,7 +70,7 @@ class OverviewPage:
 def _chosen_days(request: Request, today: date) -> tuple[DateRange, str | None]:
     try:
         return parse_range(request.query_params, today), None
-    except RangeRefused as error:
+    except RangeRefusedError as error:
         return last_days(DEFAULT_DAYS, today), str(error)
 
 

@@ -21,7 +21,7 @@
   const isBusy = () =>
     document.hidden ||
     (document.getSelection()?.toString() ?? "") !== "" ||
-    live.contains(document.activeElement);
+    live.querySelector(":focus-visible") !== null;
 
   const openDetails = () => [...live.querySelectorAll("details[open][id]")].map((item) => item.id);
 

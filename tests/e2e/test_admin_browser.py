@@ -1,0 +1,170 @@
+"""The admin pages in a real browser: figures, charts, layout, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
+
+from tests.fixtures.canned_control_api import EMAIL, PASSWORD, CannedControlApi, serve
+from tests.fixtures.canned_figures import busy_week
+from tests.fixtures.served_admin_ui import serve_admin_ui
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no `chromium` on PATH: `apt-get install chromium` runs the browser tests",
+    ),
+]
+
+
+@pytest.fixture
+def api() -> Iterator[CannedControlApi]:
+    with serve(busy_week(datetime.now(UTC))) as served:
+        yield served
+
+
+@pytest.fixture
+def admin_url(api: CannedControlApi, tmp_path: Path) -> Iterator[str]:
+    with serve_admin_ui(api.base_url, tmp_path / "admin_ui.log") as base_url:
+        yield base_url
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+class Watch:
+    """What a page complained of and whom it called."""
+
+    def __init__(self, page: Page, base_url: str) -> None:
+        self.complaints: list[str] = []
+        self.foreign: list[str] = []
+        self._base_url = base_url
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(message.text)
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith(self._base_url + "/"):
+            self.foreign.append(request.url)
+
+
+@asynccontextmanager
+async def signed_in_page(
+    chromium: Browser, base_url: str, *, width: int, scheme: str = "light"
+) -> AsyncIterator[tuple[Page, Watch]]:
+    context = await chromium.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page = await context.new_page()
+    watch = Watch(page, base_url)
+    await page.goto(base_url + "/")
+    assert page.url == base_url + "/login"
+    await page.fill("input[name=email]", EMAIL)
+    await page.fill("input[name=password]", PASSWORD)
+    await page.click("[data-testid=sign-in]")
+    await page.wait_for_url(base_url + "/")
+    yield page, watch
+    await context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+async def test_a_member_sees_the_figures(
+    *,
+    chromium: Browser,
+    admin_url: str,
+    api: CannedControlApi,
+    tmp_path: Path,
+    width: int,
+    scheme: str,
+) -> None:
+    async with signed_in_page(chromium, admin_url, width=width, scheme=scheme) as (page, watch):
+        total = api.usage["day"][1]["total"]["charge"]
+        spend = page.get_by_test_id("total-charge")
+        assert await spend.get_attribute("data-value") == total
+        shown = await spend.inner_text()
+        assert Decimal(shown.removeprefix("$")) == Decimal(total)
+        for chart in ("chart-spend", "chart-tokens"):
+            drawings = page.get_by_test_id(chart).locator("svg[role=img]")
+            sizes = [await drawing.is_visible() for drawing in await drawings.all()]
+            assert sizes == [width > 640, width <= 640]
+            assert await drawings.first.locator("g.chart-day title").count() == 7
+        assert await page.get_by_test_id("request-row").count() == 14
+        overflow = "document.documentElement.scrollWidth - window.innerWidth"
+        assert await page.evaluate(overflow) <= 0
+        picture = tmp_path / f"overview-{width}-{scheme}.png"
+        await page.screenshot(path=picture, full_page=True)
+        assert picture.stat().st_size > 20_000
+        await page.get_by_test_id("receipt-link").first.click()
+        charge = await page.get_by_test_id("receipt-charge").get_attribute("data-value")
+        assert charge == api.answers["/requests"][1]["data"][0]["charge"]
+        assert await page.evaluate(overflow) <= 0
+        await page.get_by_test_id("sign-out").click()
+        await page.wait_for_url("**/login?notice=signed_out")
+        assert not api.has_session
+        assert watch.complaints == []
+        assert watch.foreign == []
+
+
+async def test_figures_stay_current_without_a_reload(
+    chromium: Browser, admin_url: str, api: CannedControlApi
+) -> None:
+    async with signed_in_page(chromium, admin_url, width=1440) as (page, watch):
+        await page.locator("#daily-table summary").click()
+        await page.evaluate("document.activeElement.blur()")
+        switch = page.locator("#refresh-switch")
+        await switch.click()
+        assert await switch.inner_text() == "Auto refresh: off"
+        api.usage["day"][1]["total"]["charge"] = "7.123456789012"
+        await switch.click()  # on again: asks at once
+        await page.wait_for_selector(
+            '[data-testid=total-charge][data-value="7.123456789012"]', timeout=5000
+        )
+        assert await page.locator("#daily-table").get_attribute("open") is not None
+        api.has_session = False
+        await switch.click()
+        await switch.click()
+        await page.wait_for_url("**/login?notice=expired", timeout=5000)
+        assert watch.complaints == []
+
+
+async def test_a_filter_is_kept_in_the_address(
+    chromium: Browser, admin_url: str, api: CannedControlApi
+) -> None:
+    async with signed_in_page(chromium, admin_url, width=1440) as (page, watch):
+        await page.get_by_test_id("project-filter").select_option("proj_1")
+        await page.get_by_test_id("apply-filter").click()
+        await page.wait_for_url("**project=proj_1**")
+        assert await page.get_by_test_id("project-filter").input_value() == "proj_1"
+        await page.get_by_test_id("range-30").click()
+        await page.wait_for_url("**days=30&project=proj_1")
+        assert await page.get_by_test_id("day-row").count() == 30
+        assert watch.complaints == []
