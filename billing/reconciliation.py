@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -14,7 +13,7 @@ from billing import reconciliation_queries as queries
 from billing.clock import Clock, utc_now
 from billing.db import connect
 from billing.ledger.post import post_pending
-from billing.money import format_amount
+from billing.money import EXACT, format_amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _sum_lines(total: Any) -> list[VerifyLine]:
         ),
         total.event_requests == total.rollup_requests and total.event_tokens == total.rollup_tokens,
     )
-    posted_and_pending: Decimal = total.receivable + total.pending
+    posted_and_pending = EXACT.add(total.receivable, total.pending)
     amounts = (total.event_charge, total.rollup_charge, total.owed, posted_and_pending)
     money = VerifyLine(
         f"money {total.currency}",
