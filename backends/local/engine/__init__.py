@@ -1,0 +1,1 @@
+"""The engine process: OpenVINO GenAI and the loop that drives it."""

@@ -1,0 +1,185 @@
+"""OpenVINO GenAI's continuous batching pipeline, loaded and wrapped: the one place that imports it.
+
+The wrapper hides three of its ways: its tokenizer cuts long prompts in silence, a grammar that it
+cannot compile leaves the whole pipeline unusable, and a cancelled request is released by the next
+step only.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from backends.local.config import EngineSettings
+from backends.local.detokenize import Vocabulary
+from backends.local.messages import ChatPrompt, Prompt, Sampling, TextPrompt
+
+GREEDY_BELOW = 1e-5  # as vLLM: _SAMPLING_EPS
+MIN_TEMPERATURE = 1e-2  # as vLLM: smaller ones overflow
+
+
+class EmptyPromptError(Exception):
+    """The prompt has no tokens."""
+
+
+class PromptTooLongError(Exception):
+    """The prompt leaves no room for output; ``tokens`` is at least how many it has."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(tokens)
+        self.tokens = tokens
+
+
+class InvalidPromptError(Exception):
+    """The prompt cannot be made into tokens; the message says why."""
+
+
+class Generating:
+    """One request inside the pipeline."""
+
+    def __init__(self, handle: Any, genai: Any) -> None:
+        self._handle = handle
+        self._genai = genai
+
+    def read_tokens(self) -> list[int]:
+        """Return the token ids produced since the last call."""
+        tokens: list[int] = []
+        while self._handle.can_read():
+            for output in self._handle.read().values():
+                tokens.extend(output.generated_ids)
+        return tokens
+
+    @property
+    def is_out_of_cache(self) -> bool:
+        """Whether the pipeline gave it up because the key-value cache cannot hold it."""
+        return bool(self._handle.get_status() == self._genai.GenerationStatus.IGNORED)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the pipeline has produced all it will."""
+        return bool(self._handle.get_status() == self._genai.GenerationStatus.FINISHED)
+
+    def cancel(self) -> None:
+        """Stop it; the pipeline drops it at its next step."""
+        self._handle.cancel()
+
+
+class Pipeline:
+    """The loaded model. Not thread-safe: one loop owns it."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        """Load the model; takes seconds. Raises ``RuntimeError`` when OpenVINO cannot."""
+        genai = _import_genai()
+        scheduler = genai.SchedulerConfig()
+        scheduler.cache_size = settings.cache_gib
+        scheduler.max_num_seqs = settings.max_num_seqs
+        scheduler.enable_prefix_caching = True
+        properties = {} if settings.threads is None else {"INFERENCE_NUM_THREADS": settings.threads}
+        self._genai = genai
+        self._pipe = genai.ContinuousBatchingPipeline(
+            settings.weights, scheduler, "CPU", properties=properties
+        )
+        self._tokenizer = self._pipe.get_tokenizer()
+        self._context_tokens = settings.context_tokens
+        self.eos_token_id: int = self._tokenizer.get_eos_token_id()
+        self.vocabulary = self._read_vocabulary()
+
+    def _read_vocabulary(self) -> Vocabulary:
+        ids = self._tokenizer.get_vocab()
+        single = [[token_id] for token_id in range(len(ids))]
+        shown = self._tokenizer.decode(single, skip_special_tokens=True)
+        whole = self._tokenizer.decode(single, skip_special_tokens=False)
+        special = {i for i, (a, b) in enumerate(zip(shown, whole, strict=True)) if a != b}
+        return Vocabulary(ids, special)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Return the prompt's token ids, at least one and fewer than the context.
+
+        Raises :class:`EmptyPromptError`, :class:`PromptTooLongError`, :class:`InvalidPromptError`.
+        """
+        if isinstance(prompt, ChatPrompt | TextPrompt):
+            tokens = self._encode_text(self._text_of(prompt))
+        else:
+            tokens = list(prompt.token_ids)
+            if any(token >= len(self.vocabulary) for token in tokens):
+                raise InvalidPromptError("Token ids must be within the model's vocabulary.")
+        if not tokens:
+            raise EmptyPromptError
+        # The tokenizer itself stops at the model's context, so an equal count may stand for more.
+        if len(tokens) >= self._context_tokens:
+            raise PromptTooLongError(len(tokens))
+        return tokens
+
+    def _text_of(self, prompt: ChatPrompt | TextPrompt) -> str:
+        if isinstance(prompt, TextPrompt):
+            return prompt.text
+        turns = [{"role": turn.role, "content": turn.content} for turn in prompt.messages]
+        try:
+            return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=True))
+        except RuntimeError as error:
+            raise InvalidPromptError("The chat template cannot take these messages.") from error
+
+    def _encode_text(self, text: str) -> list[int]:
+        data = text.encode("utf-8", "replace")
+        at_least = -(-len(data) // self.vocabulary.max_token_bytes)
+        if at_least >= self._context_tokens:  # tokenizing megabytes would hold up everyone's step
+            raise PromptTooLongError(at_least)
+        ids: list[int] = self._tokenizer.encode(data.decode()).input_ids.data[0].tolist()
+        return ids
+
+    def start(
+        self, sequence_id: int, tokens: list[int], sampling: Sampling, max_tokens: int
+    ) -> Generating:
+        """Hand a prompt to the pipeline; ``max_tokens`` is the most that it may produce."""
+        import numpy as np  # noqa: PLC0415 - comes with OpenVINO; this module must import without
+        import openvino  # noqa: PLC0415
+
+        input_ids = openvino.Tensor(np.array([tokens], dtype=np.int64))
+        config = self._generation_config(sampling, max_tokens)
+        return Generating(self._pipe.add_request(sequence_id, input_ids, config), self._genai)
+
+    def _generation_config(self, sampling: Sampling, max_tokens: int) -> Any:
+        config = self._genai.GenerationConfig()
+        config.max_new_tokens = max_tokens
+        config.min_new_tokens = min(sampling.min_tokens, max_tokens)
+        config.eos_token_id = self.eos_token_id
+        config.stop_token_ids = {self.eos_token_id}
+        config.ignore_eos = sampling.is_eos_ignored
+        config.presence_penalty = sampling.presence_penalty
+        config.frequency_penalty = sampling.frequency_penalty
+        config.repetition_penalty = sampling.repetition_penalty
+        config.do_sample = sampling.temperature >= GREEDY_BELOW
+        if config.do_sample:
+            config.temperature = max(sampling.temperature, MIN_TEMPERATURE)
+            config.top_p = sampling.top_p
+            config.min_p = sampling.min_p
+            config.rng_seed = sampling.seed
+            if sampling.top_k > 0:
+                config.top_k = sampling.top_k
+        if sampling.json_schema is not None:
+            structured = self._genai.StructuredOutputConfig()
+            structured.json_schema = sampling.json_schema
+            config.structured_output_config = structured
+        return config
+
+    def step(self) -> None:
+        """Generate at most one token for each request, or drop cancelled ones."""
+        if self._pipe.has_non_finished_requests():
+            self._pipe.step()
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """The share of key-value blocks that the last step used, 0..1."""
+        return float(self._pipe.get_metrics().cache_usage) / 100  # OpenVINO counts in percent
+
+
+def _import_genai() -> Any:
+    """Import OpenVINO GenAI without its telemetry.
+
+    ``import openvino`` would send an "import" event and write an id to the home directory; a None in
+    ``sys.modules`` makes the telemetry package look absent, and OpenVINO then uses its own stub.
+    """
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
+    import openvino_genai  # noqa: PLC0415 - heavy, and wanted in the engine process only
+
+    return openvino_genai

@@ -1,0 +1,68 @@
+"""The errors that the HTTP side answers with, in vLLM's shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """A refusal or failure with its HTTP status; its text goes to the client."""
+
+    def __init__(
+        self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+
+    def payload(self) -> dict[str, Any]:
+        """Return the JSON body."""
+        return {
+            "error": {
+                "message": str(self),
+                "type": self.kind,
+                "param": self.param,
+                "code": self.status,
+            }
+        }
+
+
+class InvalidValueError(ApiError):
+    """400: a parameter outside its range; worded as vLLM words it."""
+
+    def __init__(self, param: str, message: str, value: object) -> None:
+        super().__init__(400, f"{message} (parameter={param}, value={value})", param=param)
+
+
+class UnsupportedError(ApiError):
+    """400: valid for OpenAI or vLLM, but this engine cannot do it."""
+
+    def __init__(self, param: str, what: str) -> None:
+        super().__init__(400, f"The local engine does not support {what}.", param=param)
+
+
+class UnknownModelError(ApiError):
+    """404: the request names a model that is not served."""
+
+    def __init__(self, asked: str, served: str) -> None:
+        message = f"The model `{asked}` does not exist. Valid aliases: {served}."
+        super().__init__(404, message, kind="NotFoundError", param="model")
+
+
+class EngineNotReadyError(ApiError):
+    """503: the model is still being loaded."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "The model is still being loaded.", kind="ServiceUnavailableError")
+
+
+class EngineFailureError(ApiError):
+    """500: the engine gave up on a request, or has gone."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(500, message, kind="InternalServerError")
+
+
+class ClientGoneError(Exception):
+    """The client has closed its connection; nobody is left to answer."""

@@ -1,0 +1,147 @@
+"""A request's parameters to :class:`Sampling`, refused where vLLM refuses them, in its words."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+
+import msgspec
+
+from backends.local.errors import ApiError, InvalidValueError, UnsupportedError
+from backends.local.json_schema_subset import UnsupportedSchemaError, check_schema
+from backends.local.messages import Sampling
+from backends.local.request_schema import GenerationRequest
+
+MAX_CHOICES = 128
+MAX_STOP_STRINGS = 4
+_SEED_MASK = (1 << 64) - 1
+_MAX_INT = (1 << 31) - 1  # what the engine's own integers surely hold
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a number may lie, and how vLLM says that it does not."""
+
+    low: float
+    high: float
+    problem: str
+    is_low_excluded: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` is in range; NaN never is."""
+        above = value > self.low if self.is_low_excluded else value >= self.low
+        return above and value <= self.high
+
+
+_RANGES = {
+    "temperature": Range(0.0, 2.0, "temperature must be in [0, 2]"),
+    "top_p": Range(0.0, 1.0, "top_p must be in (0, 1]", is_low_excluded=True),
+    "min_p": Range(0.0, 1.0, "min_p must be in [0, 1]"),
+    "presence_penalty": Range(-2.0, 2.0, "presence_penalty must be in [-2, 2]"),
+    "frequency_penalty": Range(-2.0, 2.0, "frequency_penalty must be in [-2, 2]"),
+    "repetition_penalty": Range(
+        0.0, 1e6, "repetition_penalty must be greater than zero", is_low_excluded=True
+    ),
+    "top_k": Range(-1, _MAX_INT, "top_k must be 0 (disable), or at least 1"),
+    "min_tokens": Range(0, _MAX_INT, "min_tokens must be greater than or equal to 0"),
+    "max_tokens": Range(1, _MAX_INT, "max_tokens must be at least 1"),
+}
+
+
+def get_choice_count(request: GenerationRequest) -> int:
+    """Return ``n``. Raises :class:`ApiError` 400."""
+    count = 1 if request.n is None else request.n
+    if count < 1:
+        raise ApiError(400, f"n must be at least 1, got {count}.")
+    if count > MAX_CHOICES:
+        raise InvalidValueError("n", f"n must be at most {MAX_CHOICES}, got {count}.", count)
+    return count
+
+
+def get_sampling(
+    request: GenerationRequest, max_tokens: int | None, context_tokens: int
+) -> Sampling:
+    """Return how the request wants its text. Raises :class:`ApiError` 400.
+
+    ``max_tokens``: the limit that counts for the endpoint, None for the rest of the context.
+    """
+    _check_ranges(request, max_tokens)
+    _check_unsupported(request)
+    min_tokens = request.min_tokens or 0
+    if max_tokens is not None and max_tokens > context_tokens:
+        problem = (
+            f"max_tokens={max_tokens} cannot be greater than max_model_len={context_tokens}. "
+            "Please request fewer output tokens."
+        )
+        raise InvalidValueError("max_tokens", problem, max_tokens)
+    if max_tokens is not None and min_tokens > max_tokens:
+        problem = (
+            f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}."
+        )
+        raise InvalidValueError("min_tokens", problem, min_tokens)
+    seed = secrets.randbits(63) if request.seed is None else request.seed
+    given = {
+        name: value
+        for name in _RANGES
+        if name not in {"max_tokens", "min_tokens"}
+        and (value := getattr(request, name)) is not None
+    }
+    return Sampling(
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        seed=seed & _SEED_MASK,
+        is_eos_ignored=request.ignore_eos,
+        stop_strings=_stop_strings(request),
+        is_stop_string_kept=request.include_stop_str_in_output,
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        json_schema=_json_schema(request),
+        **given,
+    )
+
+
+def with_choice_seed(sampling: Sampling, choice: int) -> Sampling:
+    """Return the sampling of choice number ``choice`` of one prompt: each draws differently."""
+    return msgspec.structs.replace(sampling, seed=(sampling.seed + choice) & _SEED_MASK)
+
+
+def _check_ranges(request: GenerationRequest, max_tokens: int | None) -> None:
+    for name, allowed in _RANGES.items():
+        value = max_tokens if name == "max_tokens" else getattr(request, name)
+        if value is not None and not allowed.holds(value):
+            raise InvalidValueError(name, f"{allowed.problem}, got {value}.", value)
+
+
+def _check_unsupported(request: GenerationRequest) -> None:
+    if request.logit_bias:
+        raise UnsupportedError("logit_bias", "logit_bias")
+    if request.structured_outputs:
+        raise UnsupportedError("structured_outputs", "structured_outputs; use response_format")
+
+
+def _stop_strings(request: GenerationRequest) -> tuple[str, ...]:
+    stop = request.stop
+    strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(strings) > MAX_STOP_STRINGS:
+        problem = f"stop must have at most {MAX_STOP_STRINGS} items, got {len(strings)}."
+        raise InvalidValueError("stop", problem, len(strings))
+    if "" in strings:
+        raise ApiError(400, "stop cannot contain an empty string.", param="stop")
+    return strings
+
+
+def _json_schema(request: GenerationRequest) -> str | None:
+    wanted = request.response_format
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return '{"type":"object"}'
+    schema = wanted.json_schema.json_schema if wanted.json_schema else None
+    if schema is None:
+        problem = "response_format of type json_schema needs a json_schema with a schema."
+        raise ApiError(400, problem, param="response_format")
+    try:
+        check_schema(schema)
+    except UnsupportedSchemaError as error:
+        raise ApiError(400, f"Grammar error: {error}", param="response_format") from error
+    return json.dumps(schema)
