@@ -63,8 +63,12 @@ class PriceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_input_per_million: str | None = None  # None: cached input costs what input costs
 
 
-class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything at once, of one version."""
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything at once, of one version.
+
+    Its own fields are always written out, ``schema_version`` above all: left out as a default, a
+    later version would read as ours.
+    """
 
     version: int  # grows with every committed change
     published_at_us: int
