@@ -9,7 +9,7 @@ from decimal import Decimal
 from admin_ui.control_records import Usage, UsageCounts, UsageRow
 from admin_ui.formatting import Share, exact_sum, find_share
 
-MOST_ROWS = 8
+MOST_ROWS = 6
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ figure never is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
 
@@ -16,6 +16,7 @@ _STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
 _COUNT_STEPS = (Decimal(1), Decimal(2), Decimal(5), Decimal(10))
 _HUNDREDTH = Decimal("0.01")
 _LEAST_BAR = Decimal("1.5")  # a day with anything at all must be seen
+_LABEL_LETTER_WIDTH = 7  # at the style sheet's 11 px, for the widest of usual fonts
 _GAP_SHARE = Decimal("0.28")  # of a day's width, left free between bars
 
 
@@ -130,7 +131,9 @@ def count_axis(highest: Decimal) -> Axis:
 
 
 def draw(bars: Sequence[DayBar], axis: Axis, frame: Frame) -> Drawing:
-    """Place the bars of consecutive days, oldest first."""
+    """Place the bars of consecutive days, oldest first; long axis labels widen the left margin."""
+    longest = max(len(label) for label in axis.labels)
+    frame = replace(frame, left=max(frame.left, longest * _LABEL_LETTER_WIDTH + 14))
     count = max(len(bars), 1)
     slot = Decimal(frame.plot_width) / count
     columns = tuple(_column(index, bar, axis, frame, slot) for index, bar in enumerate(bars))
@@ -198,7 +201,7 @@ def _decimals(value: Decimal) -> int:
 
 
 def _short_count(count: Decimal) -> str:
-    for size, letter in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
         if count >= size:
             return f"{(count / size).normalize():f}{letter}"
     return f"{count:f}"

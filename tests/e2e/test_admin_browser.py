@@ -26,6 +26,24 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Cells of a request that lie over each other, or whose text leaves its cell.
+OVERLAPS = """() => {
+  const found = [];
+  for (const row of document.querySelectorAll("[data-testid=request-row]")) {
+    const boxes = [...row.children].map((cell) => {
+      const range = document.createRange();
+      range.selectNodeContents(cell);
+      return cell.querySelector(".clip") ? cell.getBoundingClientRect()
+                                         : range.getBoundingClientRect();
+    });
+    boxes.forEach((one, i) => boxes.slice(i + 1).forEach((other, j) => {
+      const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+      const high = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+      if (wide > 1 && high > 1) found.push([row.dataset.requestId, i, i + 1 + j]);
+    }));
+  }
+  return found;
+}"""
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.browser,
@@ -118,6 +136,9 @@ async def test_a_member_sees_the_figures(
             assert sizes == [width > 640, width <= 640]
             assert await drawings.first.locator("g.chart-day title").count() == 7
         assert await page.get_by_test_id("request-row").count() == 14
+        assert await page.evaluate(OVERLAPS) == []
+        latest = page.locator("[data-testid=requests] .table-scroll")
+        assert await latest.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
         overflow = "document.documentElement.scrollWidth - window.innerWidth"
         assert await page.evaluate(overflow) <= 0
         picture = tmp_path / f"overview-{width}-{scheme}.png"

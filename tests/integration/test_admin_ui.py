@@ -278,7 +278,7 @@ async def test_no_page_without_a_session(api: CannedControlApi, cookie: str | No
     guarded = [(m, p) for m, p in _paths(pages.app) if p != LOGIN_PATH]
     assert len(guarded) >= 5
     tricks = ["//", "/login/", "/login/../", "//static/x", "/static", "/docs", "/LOGIN", "/%2e"]
-    headers = {} if cookie is None else {"cookie": f"forebay_session={cookie}".encode()}
+    headers = [] if cookie is None else [(b"cookie", f"forebay_session={cookie}".encode())]
     async with pages as client:
         for method, path in guarded + [("GET", trick) for trick in tricks]:
             url = httpx.URL("http://admin.test").copy_with(raw_path=path.encode())

@@ -46,11 +46,11 @@ def test_money_labels_say_their_tick_exactly(highest: Decimal) -> None:
 @given(COUNTS)
 def test_count_axis_has_whole_ticks_and_exact_labels(highest: int) -> None:
     axis = count_axis(Decimal(highest))
-    sizes = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+    sizes = {"k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
     assert axis.top >= highest
     for tick, label in zip(axis.ticks, axis.labels, strict=True):
         assert tick == tick.to_integral_value()
-        assert Decimal(label.rstrip("kMGT")) * sizes.get(label[-1], 1) == tick
+        assert Decimal(label.rstrip("kMBT")) * sizes.get(label[-1], 1) == tick
 
 
 @given(st.lists(st.tuples(HEIGHTS, HEIGHTS, HEIGHTS), min_size=1, max_size=366), FRAMES)
@@ -68,7 +68,7 @@ def test_bars_stay_in_the_frame_and_do_not_overlap(
         for part in column.rectangles:
             assert part.y >= frame.top - tolerance
             assert abs(part.y + part.height - floor) <= tolerance
-            assert frame.left <= part.x
+            assert drawing.frame.left <= part.x
             assert part.x + part.width <= frame.width - frame.right + tolerance
             assert part.x >= right_before - tolerance
             floor = part.y
@@ -101,6 +101,14 @@ def test_today_is_always_named(count: int) -> None:
     for frame in (WIDE, NARROW):
         drawing = draw(bars, money_axis(Decimal(1), "$"), frame)
         assert drawing.x_labels[-1].text == "29 Nov"
+
+
+@pytest.mark.parametrize("highest", ["149000", "0.00000000031", "1E9"])
+def test_long_axis_labels_get_the_room_they_need(highest: str) -> None:
+    axis = money_axis(Decimal(highest), "$")
+    drawing = draw(bars_of([(Decimal(highest),)] * 7), axis, NARROW)
+    for label in drawing.y_labels:
+        assert label.x - 7 * len(label.text) >= 0
 
 
 def usage_of(*rows: UsageRow) -> Usage:
