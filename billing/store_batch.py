@@ -211,10 +211,10 @@ def _still_unrated(
 def _foreign_duplicates(cursor: psycopg.Cursor[Any], events: _EventRows) -> list[NewDeadLetter]:
     """Return a letter for each staged row whose event id another project's event has."""
     cursor.execute(
-        "SELECT s.event_id FROM staged_events s JOIN usage_events e USING (event_id, started_at)"
-        " WHERE e.project_id <> s.project_id"
+        "SELECT s.event_id, s.project_id FROM staged_events s"
+        " JOIN usage_events e USING (event_id, started_at) WHERE e.project_id <> s.project_id"
     )
-    foreign = {row[0] for row in cursor}
+    foreign = {(row[0], row[1]) for row in cursor}
     return [
         _letter(
             point,
@@ -224,7 +224,7 @@ def _foreign_duplicates(cursor: psycopg.Cursor[Any], events: _EventRows) -> list
             started_at=from_epoch_us(close.identity.started_at_us),
         )
         for point, close in events.sources
-        if event_id_of(close.identity.request_id) in foreign
+        if (event_id_of(close.identity.request_id), close.identity.project_id) in foreign
     ]
 
 

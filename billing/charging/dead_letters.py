@@ -79,8 +79,8 @@ async def list_dead_letters(
 async def count_dead_letters(session: AsyncSession) -> dict[str, int]:
     """Return how many unresolved dead letters there are by reason."""
     rows = await session.execute(
-        select(DeadLetter.reason, func.count())
+        select(DeadLetter.reason, func.count().label("letters"))
         .where(DeadLetter.resolved_at.is_(None))
         .group_by(DeadLetter.reason)
     )
-    return dict(rows.tuples().all())
+    return {row.reason: row.letters for row in rows}

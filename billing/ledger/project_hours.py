@@ -12,6 +12,8 @@ from typing import Any
 
 import psycopg
 
+from billing.money import EXACT
+
 _KEY = "hour, organization_id, project_id, currency"
 
 # In key order, like every writer of these rows.
@@ -45,22 +47,26 @@ def take_pending(cursor: psycopg.Cursor[Any], *, limit: int) -> list[PendingAmou
 
     The caller writes it to the ledger in the same transaction, or all of it is undone.
     """
+    # Two statements: the first waits for whoever holds a row and returns what it left there; in
+    # one, the update could still see amounts from before that wait.
     cursor.execute(
-        f"WITH pending AS MATERIALIZED (SELECT {_KEY}, charged_amount - posted_amount AS amount"  # noqa: S608
-        " FROM ledger_project_hours WHERE posted_amount <> charged_amount"
-        " ORDER BY 1, 2, 3, 4 LIMIT %s FOR UPDATE)"
-        " UPDATE ledger_project_hours h SET posted_amount = h.posted_amount + p.amount"
-        " FROM pending p WHERE h.hour = p.hour AND h.organization_id = p.organization_id"
-        " AND h.project_id = p.project_id AND h.currency = p.currency"
-        " RETURNING h.hour, h.organization_id, h.project_id, h.currency, p.amount",
+        f"SELECT {_KEY}, charged_amount, posted_amount FROM ledger_project_hours"  # noqa: S608
+        " WHERE posted_amount <> charged_amount ORDER BY 1, 2, 3, 4 LIMIT %s FOR UPDATE",
         (limit,),
     )
-    return sorted(
-        (PendingAmount(*row) for row in cursor),
-        key=lambda pending: (
-            pending.hour,
-            pending.organization_id,
-            pending.project_id,
-            pending.currency,
-        ),
+    locked = cursor.fetchall()
+    if not locked:
+        return []
+    *keys, charged, _ = (list(column) for column in zip(*locked, strict=True))
+    cursor.execute(
+        "UPDATE ledger_project_hours h SET posted_amount = taken.amount"
+        " FROM unnest(%s::timestamptz[], %s::text[], %s::text[], %s::text[], %s::numeric[])"
+        " AS taken (hour, organization_id, project_id, currency, amount)"
+        " WHERE h.hour = taken.hour AND h.organization_id = taken.organization_id"
+        " AND h.project_id = taken.project_id AND h.currency = taken.currency",
+        (*keys, charged),
     )
+    return [
+        PendingAmount(hour, organization_id, project_id, currency, EXACT.subtract(owed, posted))
+        for hour, organization_id, project_id, currency, owed, posted in locked
+    ]
