@@ -15,7 +15,7 @@ from starlette.types import ExceptionHandler
 from backends.local.config import LocalEngineConfig
 from backends.local.endpoints import CLIENT_CLOSED_REQUEST, GenerationEndpoints
 from backends.local.engine_client import EngineClient
-from backends.local.errors import ApiError, ClientGoneError
+from backends.local.errors import ApiError, ClientGoneError, EngineFailureError
 from backends.local.metrics_text import CONTENT_TYPE, metrics_text
 from backends.local.reply import now_seconds
 
@@ -30,6 +30,7 @@ def create_app(config: LocalEngineConfig, client: EngineClient) -> Starlette:
         ApiError: _answer_error,
         ClientGoneError: _answer_nobody,
         HTTPException: _answer_http_error,
+        Exception: _answer_defect,
     }
     return Starlette(
         routes=[
@@ -103,6 +104,12 @@ async def _answer_error(_request: Request, error: Exception) -> Response:
 
 async def _answer_nobody(_request: Request, _error: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+async def _answer_defect(_request: Request, _error: Exception) -> Response:
+    """Ours to repair: the server logs it; the client gets no detail."""
+    failure = EngineFailureError("The server met an unexpected error.")
+    return JSONResponse(failure.payload(), status_code=failure.status)
 
 
 async def _answer_http_error(_request: Request, error: Exception) -> Response:

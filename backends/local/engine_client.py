@@ -107,11 +107,15 @@ class EngineClient:
             raise EngineFailureError(self._refusal)
         if not self.is_loaded or self._writer is None:
             raise EngineNotReadyError
-        sequence_ids = [next(self._ids) for _ in prompts]
+        commands = [
+            Submit(next(self._ids), prompt, sampling)
+            for prompt, sampling in zip(prompts, samplings, strict=True)
+        ]
+        frames = b"".join(map(encode_frame, commands))
+        sequence_ids = [command.sequence_id for command in commands]
         generation = Generation(sequence_ids, self._forget)
-        for sequence_id, prompt, sampling in zip(sequence_ids, prompts, samplings, strict=True):
-            self._generations[sequence_id] = generation
-            self._writer.write(encode_frame(Submit(sequence_id, prompt, sampling)))
+        self._generations.update(dict.fromkeys(sequence_ids, generation))
+        self._writer.write(frames)
         return generation
 
     def _forget(self, sequence_id: int, is_finished: bool) -> None:

@@ -30,6 +30,8 @@ def parse_body(raw: bytes, body_type: type[BodyT]) -> BodyT:
     """Return the record in ``raw``. Raises :class:`ApiError` 400."""
     try:
         document = json.loads(raw, parse_constant=_refuse_constant)
+        if b"\\u" in raw:  # half of an escaped surrogate pair is no character
+            json.dumps(document, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         where = f"body.{error.pos}"
         detail = {"type": "json_invalid", "loc": where, "msg": "JSON decode error"}

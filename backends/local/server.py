@@ -73,6 +73,7 @@ async def _run(config: LocalEngineConfig, client: EngineClient, listener: socket
             log_config=None,
             log_level="warning",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=GRACEFUL_STOP_SECONDS,
         )
     )

@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> int:
         channel.send(Loaded())
         drive(channel, scheduler)
     except ChannelClosedError:
+        scheduler.close()
         return 0
 
 
@@ -50,6 +51,7 @@ def drive(channel: Channel, scheduler: SequenceScheduler) -> NoReturn:
     while True:
         commands = channel.receive(is_waiting=not scheduler.has_work)
         events = [event for command in commands for event in scheduler.apply(command)]
+        events += scheduler.admit()
         if events:  # a refusal must not wait for a step
             channel.send(Progress(tuple(events), scheduler.stats()))
         events = scheduler.step()

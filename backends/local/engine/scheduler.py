@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 from backends.local.engine.pipeline import (
@@ -23,6 +24,9 @@ from backends.local.messages import (
     Submit,
 )
 
+log = logging.getLogger("forebay.engine.local")
+
+NOT_STARTED = "The engine could not start this request."
 OUT_OF_CACHE = "The key-value cache is too small for this request."
 
 
@@ -93,19 +97,38 @@ class SequenceScheduler:
             return
         self._waiting = deque(s for s in self._waiting if s.sequence_id != sequence_id)
 
+    def close(self) -> None:
+        """Give up everything, so that the pipeline ends without complaint about leaked blocks."""
+        self._waiting.clear()
+        for sequence_id in list(self._running):
+            self._cancel(sequence_id)
+        if self._has_cancelled:
+            self.step()
+
     def _release(self, sequence: Sequence) -> None:
         if sequence.generating is not None:
             sequence.generating.cancel()
             self._has_cancelled = True
 
-    def step(self) -> list[SequenceEvent]:
-        """Start what may start, generate at most one token for each, return what came."""
+    def admit(self) -> list[SequenceEvent]:
+        """Start the sequences that have a place, in arrival order; return those that failed."""
+        failures: list[SequenceEvent] = []
         while self._waiting and len(self._running) < self._max_running:
             sequence = self._waiting.popleft()
-            sequence.generating = self._pipeline.start(
-                sequence.sequence_id, sequence.prompt, sequence.sampling, sequence.max_tokens
-            )
-            self._running[sequence.sequence_id] = sequence
+            try:
+                sequence.generating = self._pipeline.start(
+                    sequence.sequence_id, sequence.prompt, sequence.sampling, sequence.max_tokens
+                )
+            except RuntimeError as error:
+                self._failed += 1
+                log.error("sequence %d not started: %s", sequence.sequence_id, error)  # noqa: TRY400
+                failures.append(Failed(sequence.sequence_id, NOT_STARTED))
+            else:
+                self._running[sequence.sequence_id] = sequence
+        return failures
+
+    def step(self) -> list[SequenceEvent]:
+        """Generate at most one token for each running sequence; return what came."""
         self._pipeline.step()
         self._has_cancelled = False
         events: list[SequenceEvent] = []

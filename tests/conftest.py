@@ -1,0 +1,5 @@
+"""Fixtures that every test may ask for. Nothing starts until one does."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.valkey", "tests.fixtures.local_engine"]

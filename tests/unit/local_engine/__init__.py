@@ -1,0 +1,1 @@
+"""The local engine's parts that need no model."""

@@ -1,0 +1,181 @@
+"""Requests are refused where and how real vLLM refuses them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from backends.local.errors import ApiError
+from backends.local.json_schema_subset import UnsupportedSchemaError, check_schema
+from backends.local.prompts import chat_prompt, completion_prompts
+from backends.local.read_body import parse_body
+from backends.local.request_schema import ChatRequest, CompletionRequest
+from backends.local.sampling_checks import get_choice_count, get_sampling, with_choice_seed
+
+CONTEXT = 2048
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+def refusal(body: dict[str, Any] | bytes) -> ApiError:
+    """Return how a chat body is refused."""
+    raw = body if isinstance(body, bytes) else json.dumps({"messages": MESSAGES, **body}).encode()
+    with pytest.raises(ApiError) as caught:
+        check(raw)
+    return caught.value
+
+
+def check(raw: bytes) -> None:
+    """Run a chat body through every check."""
+    request = parse_body(raw, ChatRequest)
+    get_choice_count(request)
+    get_sampling(request, request.max_tokens, CONTEXT)
+    chat_prompt(request.messages, "m")
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "param"),
+    [
+        (
+            {"temperature": 9.0},
+            "temperature must be in [0, 2], got 9.0. (parameter=temperature, value=9.0)",
+            "temperature",
+        ),
+        (
+            {"top_p": 3.0},
+            "top_p must be in (0, 1], got 3.0. (parameter=top_p, value=3.0)",
+            "top_p",
+        ),
+        (
+            {"max_tokens": 0},
+            "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
+            "max_tokens",
+        ),
+        (
+            {"max_tokens": 5000},
+            (
+                "max_tokens=5000 cannot be greater than max_model_len=2048. Please request fewer output "
+                "tokens. (parameter=max_tokens, value=5000)"
+            ),
+            "max_tokens",
+        ),
+        ({"n": 0}, "n must be at least 1, got 0.", None),
+        (
+            {"messages": []},
+            "Cannot apply chat template to an empty conversation. Provide at least one message.",
+            None,
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "m is not a multimodal model",
+            None,
+        ),
+        (
+            {"messages": "hi"},
+            (
+                "1 validation error:\n  {'type': 'list_type', 'loc': 'body.messages', "
+                "'msg': 'Input should be a valid list', 'input': 'hi'}"
+            ),
+            "body.messages",
+        ),
+        (
+            {"max_tokens": "many"},
+            (
+                "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.max_tokens', 'msg': 'Input "
+                "should be a valid integer, unable to parse string as an integer', 'input': 'many'}"
+            ),
+            "body.max_tokens",
+        ),
+    ],
+)
+def test_wording_of_vllm(body: dict[str, Any], message: str, param: str | None) -> None:
+    error = refusal(body)
+    assert (error.status, str(error), error.param) == (400, message, param)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"model": "m", ',
+        b"[]",
+        b"\xff\xfe\x00",
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_request_is_refused(raw: bytes) -> None:
+    assert refusal(raw).status == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"stop": ["a", "b", "c", "d", "e"]},
+        {"stop": ""},
+        {"min_tokens": 9, "max_tokens": 3},
+        {"repetition_penalty": 0},
+        {"presence_penalty": 2.5},
+        {"logit_bias": {"5": 1}},
+        {"response_format": {"type": "xml"}},
+        {"response_format": {"type": "json_schema"}},
+        {"stop_token_ids": [-1]},
+        {"top_k": 1 << 70},
+    ],
+)
+def test_values_that_cannot_be_served_are_refused(body: dict[str, Any]) -> None:
+    assert refusal(body).status == 400
+
+
+def test_absent_and_null_mean_the_same_and_unknown_fields_nothing() -> None:
+    raw = {"messages": MESSAGES, "temperature": None, "seed": 5, "stop": None, "foo_unknown": 1}
+    request = parse_body(json.dumps(raw).encode(), ChatRequest)
+    sampling = get_sampling(request, None, CONTEXT)
+    assert (sampling.temperature, sampling.seed, sampling.stop_strings) == (1.0, 5, ())
+
+
+def test_choices_of_one_prompt_draw_differently_and_unseeded_requests_too() -> None:
+    request = parse_body(json.dumps({"messages": MESSAGES}).encode(), ChatRequest)
+    one, other = (get_sampling(request, None, CONTEXT) for _ in range(2))
+    assert one.seed != other.seed
+    assert len({with_choice_seed(one, choice).seed for choice in range(5)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count"),
+    [("a", 1), (["a", "b"], 2), ([1, 2, 3], 1), ([[1], [2, 3]], 2)],
+)
+def test_prompts_of_every_form(prompt: Any, count: int) -> None:
+    request = parse_body(json.dumps({"prompt": prompt}).encode(), CompletionRequest)
+    assert len(completion_prompts(request.prompt)) == count
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"type": []},
+        {"type": ["string", 3]},
+        {"$ref": "#/x"},
+        {"type": "string", "pattern": "("},
+        {"type": "string", "minLength": 5, "maxLength": 2},
+        {"type": "array", "minItems": -1},
+        {"enum": []},
+        {"anyOf": []},
+        {"properties": {"a": 3}},
+        {"required": "a"},
+        {"items": [1]},
+    ],
+)
+def test_schemas_that_might_ruin_the_pipeline_are_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedSchemaError):
+        check_schema(schema)
+
+
+def test_a_schema_nested_too_deep_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(20):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(UnsupportedSchemaError, match="too large"):
+        check_schema(schema)
