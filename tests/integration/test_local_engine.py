@@ -135,7 +135,13 @@ def test_continuous_usage_is_cumulative_on_every_chunk(local_engine: LocalEngine
 def test_several_choices_sum_their_output_and_count_the_prompt_once(
     local_engine: LocalEngine,
 ) -> None:
-    body = {"n": 3, "temperature": 1, "seed": 7, "max_tokens": 8, "ignore_eos": True}
+    body: dict[str, Any] = {
+        "n": 3,
+        "temperature": 1,
+        "seed": 7,
+        "max_tokens": 8,
+        "ignore_eos": True,
+    }
     reply = chat(local_engine, **body)
     assert [choice["index"] for choice in reply["choices"]] == [0, 1, 2]
     assert len({choice["message"]["content"] for choice in reply["choices"]}) > 1

@@ -92,6 +92,14 @@ class Pipeline:
         special = {i for i, (a, b) in enumerate(zip(shown, whole, strict=True)) if a != b}
         return Vocabulary(ids, special)
 
+    def warm_up(self) -> None:
+        """Generate a few tokens, so that the first client does not wait 0.4 s for compiled kernels."""
+        prompt = self.encode(TextPrompt("Warm up."))
+        generating = self.start(0, prompt, Sampling(max_tokens=2, temperature=0.0), 2)
+        while not generating.is_finished:
+            self.step()
+            generating.read_tokens()
+
     def encode(self, prompt: Prompt) -> list[int]:
         """Return the prompt's token ids, at least one and fewer than the context.
 

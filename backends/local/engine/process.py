@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> int:
     settings = msgspec.json.decode(arguments[1], type=EngineSettings)
     try:
         pipeline = Pipeline(settings)
+        pipeline.warm_up()
     except (RuntimeError, ImportError) as error:
         channel.send(LoadFailed(f"{type(error).__name__}: {error}"))
         return 1
