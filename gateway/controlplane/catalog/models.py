@@ -1,0 +1,68 @@
+"""Tables of what is served, and the version of everything that a Snapshot holds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, DateTime, ForeignKey, Index, Text, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from billing.db import Base
+
+
+class Deployment(Base):
+    """One model, version and configuration, on one or more replicas."""
+
+    __tablename__ = "deployments"
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    engine_model: Mapped[str] = mapped_column(Text)  # the name that its engines know
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    replicas: Mapped[list[Replica]] = relationship(
+        lazy="raise", back_populates="deployment", order_by="Replica.id"
+    )
+
+
+class Replica(Base):
+    """One running server of a deployment.
+
+    ``secret`` is what the engine asks for as a bearer token. It is kept in clear because it has to
+    be sent; no answer of the API holds it.
+    """
+
+    __tablename__ = "replicas"
+    __table_args__ = (Index("ix_replicas_deployment_id", "deployment_id"),)
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    deployment_id: Mapped[str] = mapped_column(Text, ForeignKey("deployments.id"))
+    base_url: Mapped[str] = mapped_column(Text)  # without "/v1"
+    secret: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    deployment: Mapped[Deployment] = relationship(lazy="raise", back_populates="replicas")
+
+
+class Route(Base):
+    """The public model name and the deployment that it leads to."""
+
+    __tablename__ = "routes"
+    __table_args__ = (Index("ix_routes_deployment_id", "deployment_id"),)
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    deployment_id: Mapped[str] = mapped_column(Text, ForeignKey("deployments.id"))
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    deployment: Mapped[Deployment] = relationship(lazy="raise")
+
+
+class ConfigVersion(Base):
+    """The single row whose ``version`` grows in every transaction that changes a Snapshot."""
+
+    __tablename__ = "config_version"
+    __table_args__ = (CheckConstraint("is_single", name="single_row"),)
+
+    is_single: Mapped[bool] = mapped_column(Boolean, primary_key=True, server_default=text("true"))
+    version: Mapped[int] = mapped_column(BigInteger)

@@ -1,0 +1,1 @@
+"""Organizations, projects, members and API keys."""

@@ -1,0 +1,1 @@
+"""Usage, latest requests and receipts over HTTP."""
