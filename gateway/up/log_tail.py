@@ -1,0 +1,21 @@
+"""Read the end of a log file for the line that says why a process ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_TAIL_BYTES = 64 * 1024
+
+
+def find_last_line(log_path: Path, markers: tuple[str, ...]) -> str:
+    """Return the last line that holds one of ``markers``, else the last line; "" if none."""
+    try:
+        with log_path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - _TAIL_BYTES))
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line for line in lines if any(marker in line for marker in markers)]
+    return (marked or lines or [""])[-1]
