@@ -1,0 +1,271 @@
+"""The journal's writer: one append-only file set per data-plane worker process.
+
+Records are lines ``<crc32, 8 hex digits> <JSON>\\n`` at the front of a segment that was allocated
+whole beforehand, so that the file system cannot refuse a close record for want of space: every
+open record reserves room for its close, and a request for which that room cannot be had is refused
+before it costs anything (:class:`JournalUnavailableError`). A zero byte where a record should begin
+means "nothing here yet".
+
+A record is in the operating system's hands when ``append_*`` returns: a ``kill -9`` of the process
+loses nothing. ``fdatasync`` follows within ``fsync_ms`` in a thread, for the machine's own crash.
+
+Errors::
+
+    JournalUnavailableError   no open record can be written now; nothing was written
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import logging
+import os
+import threading
+import time
+import zlib
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from billing.ids import new_id
+from billing.usage.event import CloseRecord, JournalRecord, OpenRecord, ProgressRecord
+from billing.usage.journal_files import OWNER_LOCK, segment_path
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+# Room kept for the close record of each open request. Ids, names and counts of one record take
+# 300 to 700 bytes; names are bounded by the control plane (route names: 200 characters).
+CLOSE_RESERVE_BYTES = 2048
+_RETRY_SECONDS = 1.0  # after a refused allocation: how long until the next try
+
+_LOG = logging.getLogger(__name__)
+
+
+class JournalUnavailableError(Exception):
+    """The journal cannot take another open record: no space, or the disk fails."""
+
+
+class JournalWriter:
+    """Appends the records of one process; not for use from several threads at once.
+
+    Raises :class:`JournalUnavailableError` from the constructor when the directory or the first
+    segment cannot be made.
+    """
+
+    def __init__(
+        self, journal_dir: Path, *, fsync_ms: int, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        self.journal_id = new_id("jrn")
+        self.opened = 0
+        self.closed = 0
+        self._segment_bytes = segment_bytes
+        self._fsync_ms = fsync_ms
+        self._encode = msgspec.json.Encoder().encode
+        self._number = 0
+        self._fd = -1
+        self._offset = 0
+        self._size = 0
+        self._unwritten: deque[bytes] = deque()  # closes that the disk refused; kept until it takes
+        self._next_try_at = 0.0
+        self._spare: _Segment | None = None  # allocated ahead by the thread
+        self._is_stopping = False
+        self._to_sync: set[int] = set()  # full segments, synced and closed by the thread
+        try:
+            self._directory, self._lock_fd = _make_locked_directory(journal_dir, self.journal_id)
+            self._rotate(0)
+        except OSError as error:
+            raise JournalUnavailableError(f"The journal cannot be opened: {error}.") from error
+        self._syncer = threading.Thread(target=self._sync_loop, name="journal-sync", daemon=True)
+        self._syncer.start()
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that have an open record and no close record yet."""
+        return self.opened - self.closed
+
+    @property
+    def is_available(self) -> bool:
+        """Whether an open record would be taken now."""
+        return not self._unwritten and self._has_room(CLOSE_RESERVE_BYTES)
+
+    def append_open(self, record: OpenRecord) -> None:
+        """Write an admission. Raises :class:`JournalUnavailableError`; then nothing was written."""
+        line = self._line(record)
+        if self._unwritten and not self._write_unwritten():
+            raise JournalUnavailableError("The journal's disk refuses writes.")
+        if self._offset + len(line) + self._reserve(1) > self._size:
+            self._make_room(len(line))
+        try:
+            self._write(line)
+        except OSError as error:
+            raise JournalUnavailableError(f"The journal cannot be written: {error}.") from error
+        self.opened += 1
+
+    def append_close(self, record: CloseRecord) -> None:
+        """Write a settlement. Never raises: what the disk refuses is kept and tried again."""
+        line = self._line(record)
+        self.closed += 1
+        if self._unwritten or self._offset + len(line) > self._size:
+            self._unwritten.append(line)
+            self._write_unwritten()
+            return
+        try:
+            self._write(line)
+        except OSError:
+            _LOG.exception("journal: a close record could not be written; kept for another try")
+            self._unwritten.append(line)
+
+    def append_progress(self, record: ProgressRecord) -> None:
+        """Write a running stream's counts, unless that would use room that a close may need."""
+        line = self._line(record)
+        if self._unwritten:
+            self._write_unwritten()
+        if not self._has_room(len(line)):
+            try:
+                self._make_room(len(line))
+            except JournalUnavailableError:
+                return  # a progress record is a courtesy; closes keep their room
+        try:
+            self._write(line)
+        except OSError:
+            _LOG.exception("journal: a progress record could not be written")
+
+    def close(self) -> None:
+        """Sync, and give the lock back, so that the reader may take the rest and remove it."""
+        self._write_unwritten()
+        self._is_stopping = True
+        self._syncer.join()
+        for fd in (*self._to_sync, self._fd):
+            _sync(fd)
+            os.close(fd)
+        if self._spare is not None:
+            self._spare.discard()
+        os.close(self._lock_fd)
+
+    def _line(self, record: JournalRecord) -> bytes:
+        payload = self._encode(record)
+        return b"%08x %b\n" % (zlib.crc32(payload), payload)
+
+    def _write(self, line: bytes) -> None:
+        written = os.pwrite(self._fd, line, self._offset)
+        while written < len(line):  # a reader sees a line that is not ready until the rest is there
+            written += os.pwrite(self._fd, line[written:], self._offset + written)
+        self._offset += written
+        if self._fsync_ms == 0:
+            os.fdatasync(self._fd)
+
+    def _reserve(self, more: int) -> int:
+        return (self.opened - self.closed + more) * CLOSE_RESERVE_BYTES
+
+    def _has_room(self, line_bytes: int) -> bool:
+        return self._offset + line_bytes + self._reserve(0) <= self._size
+
+    def _make_room(self, line_bytes: int) -> None:
+        """Go to a new segment; raise when the disk has no room for one."""
+        now = time.monotonic()
+        if now < self._next_try_at:
+            raise JournalUnavailableError("No space is left for the journal.")
+        try:
+            self._rotate(line_bytes)
+        except OSError as error:
+            self._next_try_at = now + _RETRY_SECONDS
+            raise JournalUnavailableError(
+                f"No space is left for the journal: {error.strerror}."
+            ) from error
+
+    def _write_unwritten(self) -> bool:
+        """Try again to write what the disk refused. Returns whether all of it is written."""
+        try:
+            while self._unwritten:
+                line = self._unwritten[0]
+                if self._offset + len(line) > self._size:
+                    self._make_room(len(line))
+                self._write(line)
+                self._unwritten.popleft()
+        except (OSError, JournalUnavailableError):
+            return False
+        return True
+
+    def _rotate(self, line_bytes: int) -> None:
+        """Start the next segment, with room for ``line_bytes`` and every close that may come."""
+        wanted = max(self._segment_bytes, 2 * (self._reserve(1) + line_bytes))
+        segment, self._spare = self._spare, None
+        if segment is None or segment.size < wanted:
+            if segment is not None:
+                segment.discard()
+            segment = _Segment(self._directory, wanted)
+        # The name tells the reader that the segment before is finished: only now may it exist.
+        segment.path.rename(segment_path(self._directory, self._number + 1))
+        self._number += 1
+        if self._fd >= 0:
+            self._to_sync.add(self._fd)
+        self._fd, self._offset, self._size = segment.fd, 0, segment.size
+
+    def _sync_loop(self) -> None:
+        interval_seconds = max(self._fsync_ms, 1) / 1000
+        synced_to = (0, 0)
+        while not self._is_stopping:
+            time.sleep(interval_seconds)
+            while self._to_sync:
+                fd = self._to_sync.pop()
+                _sync(fd)
+                os.close(fd)
+            position = (self._number, self._offset)
+            if position != synced_to and self._fsync_ms:
+                _sync(self._fd)
+            synced_to = position
+            if self._spare is None and self._offset * 2 > self._size:
+                self._allocate_spare()
+
+    def _allocate_spare(self) -> None:
+        """Make the next segment ahead of need, so that the request path rarely waits for it."""
+        try:
+            self._spare = _Segment(self._directory, self._segment_bytes)
+        except OSError:
+            time.sleep(_RETRY_SECONDS)  # the request path meets the same and says so
+
+
+class _Segment:
+    """A new segment with all its blocks, under a name that readers pass over.
+
+    Raises OSError when the disk has no room for it; nothing stays behind then.
+    """
+
+    __slots__ = ("fd", "path", "size")
+
+    _numbers = itertools.count(1)  # the request path and the thread may each make one at a time
+
+    def __init__(self, directory: Path, size: int) -> None:
+        self.path = directory / f"spare-{next(self._numbers)}"
+        self.size = size
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        self.fd = os.open(self.path, flags, 0o600)
+        try:
+            os.posix_fallocate(self.fd, 0, size)
+        except OSError:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Give the blocks back."""
+        os.close(self.fd)
+        self.path.unlink(missing_ok=True)
+
+
+def _make_locked_directory(journal_dir: Path, journal_id: str) -> tuple[Path, int]:
+    """Make the journal's directory with its lock held before a reader can see it."""
+    journal_dir.mkdir(parents=True, exist_ok=True)
+    hidden = journal_dir / f".new-{journal_id}"
+    hidden.mkdir(mode=0o700)
+    lock_fd = os.open(hidden / OWNER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    directory = journal_dir / journal_id
+    hidden.rename(directory)
+    return directory, lock_fd
+
+
+def _sync(fd: int) -> None:
+    try:
+        os.fdatasync(fd)
+    except OSError:
+        _LOG.exception("journal: fdatasync failed")
