@@ -11,12 +11,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
 
 from billing.db import make_engine, normalize_database_url
-
-# One migration at a time, however many processes start together. Any constant will do.
-_ADVISORY_LOCK = 0x466F72656261  # "Foreba"
 
 
 def make_config(database_url: str) -> Config:
@@ -33,17 +29,12 @@ def make_config(database_url: str) -> Config:
 def upgrade(database_url: str, revision: str = "head") -> None:
     """Bring the schema to ``revision``; does nothing when it is there already.
 
-    Waits for another process that is migrating the same database. Raises what SQLAlchemy or
-    Alembic raise.
+    Processes that migrate the same database at once take turns (``env.py`` holds the lock). Raises
+    what SQLAlchemy or Alembic raise.
     """
-    engine = make_engine(database_url, isolation_level="AUTOCOMMIT")
-    try:
-        with engine.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
-            if find_revision(database_url) != get_newest_revision() or revision != "head":
-                command.upgrade(make_config(database_url), revision)
-    finally:
-        engine.dispose()
+    if revision == "head" and find_revision(database_url) == get_newest_revision():
+        return  # the usual start: spares the models' import
+    command.upgrade(make_config(database_url), revision)
 
 
 def find_revision(database_url: str) -> str | None:
