@@ -193,7 +193,7 @@ class JournalReader:
             return True
         if parsed.suspect_offset is not None:
             return self._look_again(buffer, batch)
-        if len(buffer) == self._chunk_bytes < _MAX_CHUNK_BYTES and buffer[0] != 0:
+        if len(buffer) == self._chunk_bytes < _MAX_CHUNK_BYTES and buffer[0]:
             self._chunk_bytes *= 2  # one record is longer than the chunk
             return b"\0" not in buffer
         return False
@@ -263,9 +263,16 @@ class JournalReader:
         batch.opened += opened
 
     def _read_from(self, number: int, offset: int, size: int | None = None) -> bytes:
-        """Return up to ``size`` bytes (None: all) of a segment from ``offset``."""
-        with segment_path(self.directory, number).open("rb", buffering=0) as file:
-            file.seek(offset)
-            if size is None:
-                return file.readall()
-            return file.read(size) or b""
+        """Return up to ``size`` bytes (None: all) of a segment from ``offset``.
+
+        None of it if the file is gone: a worker that should not be there stored and removed it,
+        and the position in the database will tell.
+        """
+        try:
+            with segment_path(self.directory, number).open("rb", buffering=0) as file:
+                file.seek(offset)
+                if size is None:
+                    return file.readall()
+                return file.read(size) or b""
+        except FileNotFoundError:
+            return b""

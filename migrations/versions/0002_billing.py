@@ -301,23 +301,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in (
-        "ledger_project_hours",
-        "ledger_entries",
-        "ledger_transactions",
-        "ledger_accounts",
-        "dead_letters",
-        "journal_positions",
-        "usage_rollups_hourly",
-        "usage_events",
-        "prices",
-        "price_books",
-    ):
-        op.execute(f"DROP TABLE {table}")
-    for function in (
-        "check_new_ledger_transaction()",
-        "check_ledger_entry()",
-        "check_ledger_transaction(text)",
-        "refuse_change()",
-    ):
-        op.execute(f"DROP FUNCTION {function}")
+    raise NotImplementedError("migrations only go forward; restore a backup instead")

@@ -1,0 +1,241 @@
+"""The billing worker under kill -9 at every step and at random: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from billing.reconciliation import verify
+from billing.usage.event import OpenRecord, TokenUsage
+from tests.factories.billing_rows import (
+    add_organization,
+    add_price,
+    add_price_book,
+    rows,
+    value,
+    wait_until,
+    work_once,
+)
+from tests.factories.journals import TestJournal, make_identity, make_progress
+
+pytestmark = pytest.mark.faults
+
+CHARGE = Decimal("0.00008")
+
+_WORKER = """
+import os, signal, sys
+from pathlib import Path
+from billing.worker import WorkerConfig, run
+sys.exit(run(WorkerConfig(sys.argv[1], Path(sys.argv[2]), ledger_post_seconds=0.05, poll_ms=1,
+                          batch_records=int(sys.argv[3]))))
+"""
+
+# Dies, at the n-th call, just before or just after the function named.
+_DYING_WORKER = (
+    """
+import importlib, os, signal, sys
+module_name, function, moment, count = sys.argv[4:8]
+module = importlib.import_module(module_name)
+owner, _, attribute = function.rpartition(".")
+target = getattr(module, owner) if owner else module
+original, calls = getattr(target, attribute), 0
+def dying(*args, **kwargs):
+    global calls
+    calls += 1
+    if calls == int(count) and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = original(*args, **kwargs)
+    if calls == int(count):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(target, attribute, dying)
+"""
+    + _WORKER
+)
+
+
+@pytest.fixture
+def billing_url(database_url: str) -> str:
+    add_price_book(database_url)
+    add_organization(database_url)
+    add_price(database_url)
+    return database_url
+
+
+def start_worker(
+    database_url: str, journal_dir: Path, *arguments: str, script: str = _WORKER, batch: int = 40
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, database_url, str(journal_dir), str(batch), *arguments],
+        stderr=subprocess.PIPE,
+    )
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
+    """Ask for a clean stop and return the exit code."""
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode >= 0, errors.decode()
+    return process.returncode
+
+
+@contextmanager
+def writing(journal: TestJournal, pause_seconds: float) -> Iterator[list[str]]:
+    """Write requests until the block ends; yields their ids, each added after its close."""
+    done: list[str] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            done.append(journal.request().identity.request_id)
+            time.sleep(pause_seconds)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield done
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def assert_each_once(database_url: str, request_ids: list[str]) -> None:
+    stored = [row[0] for row in rows(database_url, "SELECT request_id FROM usage_events")]
+    assert sorted(stored) == sorted(request_ids)
+    report = verify(database_url)
+    assert report.is_clean, "\n".join(map(str, report.lines))
+    assert value(database_url, "SELECT sum(requests) FROM usage_rollups_hourly") == len(stored)
+
+
+def test_killed_at_random_while_requests_come(billing_url: str, tmp_path: Path) -> None:
+    chance = random.Random(20261129)
+    journal = TestJournal(tmp_path, segment_bytes=16 * 1024)
+    with writing(journal, 0.001) as done:
+        for _ in range(8):
+            process = start_worker(billing_url, tmp_path)
+            before = value(billing_url, "SELECT count(*) FROM usage_events")
+            if chance.random() < 0.8:  # else killed while it starts
+                wait_until(
+                    lambda before=before: (
+                        value(billing_url, "SELECT count(*) FROM usage_events") > before
+                    )
+                )
+            time.sleep(chance.random() * 0.15)
+            kill(process)
+    journal.die()
+    assert work_once(billing_url, tmp_path) == 0
+    assert len(done) > 100
+    assert_each_once(billing_url, done)
+    assert value(billing_url, "SELECT sum(charge) FROM usage_events") == len(done) * CHARGE
+    assert not journal.directory.exists()
+
+
+STEPS = [
+    ("billing.store_batch", "lock_position", 2),
+    ("billing.store_batch", "stage_rows", 2),
+    ("billing.store_batch", "insert_staged", 2),
+    ("billing.store_batch", "add_deltas_to_rollups", 2),
+    ("billing.store_batch", "advance_position", 2),
+    ("billing.worker", "store_batch", 2),
+    ("billing.usage.read_journal", "JournalReader.delete_stored_segments", 3),
+    ("billing.usage.read_journal", "remove_journal", 1),
+    ("billing.ledger.post", "take_pending", 1),
+    ("billing.ledger.post", "write_postings", 1),
+    ("os", "rmdir", 1),
+]
+
+
+@pytest.mark.parametrize(("module", "function", "count"), STEPS)
+def test_killed_at_a_step(
+    billing_url: str, tmp_path: Path, module: str, function: str, count: int
+) -> None:
+    moment = "before" if hash_of(function) % 2 else "after"
+    journal = TestJournal(tmp_path, segment_bytes=8 * 1024)
+    ids = [journal.request().identity.request_id for _ in range(100)]
+    started, silent = make_identity(), make_identity()
+    journal.write(OpenRecord(started), OpenRecord(silent))
+    journal.write(make_progress(started, TokenUsage(100, None, 20)))
+    journal.die()
+    process = start_worker(
+        billing_url, tmp_path, module, function, moment, str(count), script=_DYING_WORKER
+    )
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert work_once(billing_url, tmp_path) == 0
+    assert_each_once(billing_url, [*ids, started.request_id, silent.request_id])
+    assert rows(
+        billing_url, "SELECT opened, settled, voided, duplicates, set_aside FROM journal_positions"
+    ) == [(102, 101, 1, 0, 0)]
+    assert not journal.directory.exists()
+
+
+def hash_of(text: str) -> int:
+    return sum(text.encode())
+
+
+def test_sigterm_stores_and_posts_what_is_there(billing_url: str, tmp_path: Path) -> None:
+    """Case 25."""
+    journal = TestJournal(tmp_path)
+    process = start_worker(billing_url, tmp_path)
+    journal.request()
+    wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") == 1)
+    os.kill(process.pid, signal.SIGSTOP)  # so that the rest surely comes before the signal
+    ids = [journal.request().identity.request_id for _ in range(103)]
+    process.send_signal(signal.SIGTERM)
+    os.kill(process.pid, signal.SIGCONT)
+    assert end(process) == 0
+    assert value(billing_url, "SELECT count(*) FROM usage_events") == len(ids) + 1
+    assert verify(billing_url, post_first=False).is_clean
+    assert (
+        value(billing_url, "SELECT count(*) FROM ledger_project_hours WHERE posted_amount = 0") == 0
+    )
+
+
+def test_a_second_worker_takes_over_when_the_first_is_killed(
+    billing_url: str, tmp_path: Path
+) -> None:
+    journal = TestJournal(tmp_path)
+    with writing(journal, 0.002) as done:
+        first = start_worker(billing_url, tmp_path)
+        wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") > 0)
+        second = start_worker(billing_url, tmp_path)
+        time.sleep(0.5)
+        kill(first)
+        seen = value(billing_url, "SELECT count(*) FROM usage_events")
+        wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") > seen)
+    assert end(second) == 0
+    assert_each_once(billing_url, done)
+
+
+def test_two_workers_at_once_on_one_tree_store_each_event_once(
+    billing_url: str, tmp_path: Path
+) -> None:
+    """Which the lock forbids; it is taken from them by removing its file."""
+    journal = TestJournal(tmp_path, segment_bytes=16 * 1024)
+    with writing(journal, 0.001) as done:
+        first = start_worker(billing_url, tmp_path, batch=20)
+        wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") > 0)
+        (tmp_path / "worker.lock").unlink()
+        second = start_worker(billing_url, tmp_path, batch=20)
+        wait_until(lambda: len(done) > 600)
+    assert end(first) == end(second) == 0
+    journal.die()
+    assert work_once(billing_url, tmp_path) == 0
+    assert_each_once(billing_url, done)
+    assert value(billing_url, "SELECT count(*) FROM dead_letters") == 0
