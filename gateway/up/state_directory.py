@@ -1,0 +1,167 @@
+"""The state directory: all that one ``forebay up`` keeps, and its lock.
+
+Layout: ``owner.lock`` · ``postgres/`` · ``valkey/`` · ``journal/`` · ``snapshot/`` ·
+``secrets.json`` · ``first-run.json`` (until the secret has been shown) · ``runtime.json`` (while
+up) · ``logs/``.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.up.errors import StateDirectoryError
+from gateway.up.private_json import find_private_json, write_private_json
+
+_MIB = 1024 * 1024
+# A new cluster takes 40 MB and grows its log to some hundred; each journal reserves 8 MiB a segment.
+FIRST_START_BYTES = 600 * _MIB
+LATER_START_BYTES = 200 * _MIB
+_LOG_BYTES = 16 * _MIB
+_FOLDERS = ("journal", "snapshot", "logs")
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class InternalSecrets:
+    """What our own processes show one another. Made at the first start, kept."""
+
+    internal_token: str
+    admin_token: str
+
+
+class StateDirectory:
+    """The paths below one state directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.postgres = root / "postgres"
+        self.valkey = root / "valkey"
+        self.journal = root / "journal"
+        self.logs = root / "logs"
+        self.runtime_file = root / "runtime.json"
+        self.secrets_file = root / "secrets.json"
+        self.first_run_file = root / "first-run.json"
+        self.engine_file = root / "engine.json"
+
+    def log_of(self, name: str) -> Path:
+        """Return the log file of a part."""
+        return self.logs / f"{name}.log"
+
+    def prepare(self) -> None:
+        """Make what is missing, with mode 0700. Raises :class:`StateDirectoryError`."""
+        with _explained(self.root):
+            if self.root.exists() and not self.root.is_dir():
+                raise StateDirectoryError(f"The state directory {self.root} is not a directory.")
+            is_new = not self.root.exists()
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_new or self.root.stat().st_uid == os.geteuid():
+                self.root.chmod(0o700)
+            _probe_writing(self.root)
+
+    def check_space(self, *, is_database_embedded: bool) -> None:
+        """Refuse to start on a disk that is nearly full. Raises :class:`StateDirectoryError`."""
+        is_first = is_database_embedded and not (self.postgres / "data").exists()
+        needed = FIRST_START_BYTES if is_first else LATER_START_BYTES
+        with _explained(self.root):
+            free = shutil.disk_usage(self.root).free
+        if free < needed:
+            raise StateDirectoryError(
+                f"Not enough disk space for the state directory {self.root}: {free // _MIB} MiB"
+                f" free, {needed // _MIB} MiB needed."
+            )
+
+    def make_folders(self) -> None:
+        """Make the folders and start new logs where the old are large."""
+        with _explained(self.root):
+            for name in _FOLDERS:
+                (self.root / name).mkdir(mode=0o700, exist_ok=True)
+            for log in self.logs.glob("*.log"):
+                if log.stat().st_size > _LOG_BYTES:
+                    log.replace(log.with_suffix(".log.1"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for this process. Raises :class:`StateDirectoryError` if it is held.
+
+        The kernel gives the lock back when the process ends, however it ends.
+        """
+        with _explained(self.root):
+            lock = (self.root / "owner.lock").open("a+", encoding="ascii")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                owner = lock.read().strip()
+                by = f" (process {owner})" if owner else ""
+                raise StateDirectoryError(
+                    f"Another `forebay up`{by} is running on the state directory {self.root}."
+                ) from None
+            os.chmod(lock.fileno(), 0o600)
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
+
+    def load_secrets(self) -> InternalSecrets:
+        """Return the internal secrets, made now if this is the first start.
+
+        Raises :class:`StateDirectoryError` when the file is damaged.
+        """
+        found = self.find_json(self.secrets_file)
+        if found is None:
+            made = InternalSecrets(
+                secrets.token_urlsafe(_TOKEN_BYTES), secrets.token_urlsafe(_TOKEN_BYTES)
+            )
+            self.write_json(self.secrets_file, asdict(made))
+            return made
+        try:
+            return InternalSecrets(str(found["internal_token"]), str(found["admin_token"]))
+        except KeyError as error:
+            raise StateDirectoryError(
+                f"{self.secrets_file} lacks {error}; remove the file to have new tokens made."
+            ) from None
+
+    def find_json(self, path: Path) -> dict[str, Any] | None:
+        """Return one of our files' content, None if absent. Raises :class:`StateDirectoryError`."""
+        with _explained(path):
+            try:
+                return find_private_json(path)
+            except ValueError as error:
+                raise StateDirectoryError(
+                    f"{path} is damaged ({error}); remove or restore it."
+                ) from None
+
+    def write_json(self, path: Path, content: dict[str, Any]) -> None:
+        """Write one of our files, mode 0600. Raises :class:`StateDirectoryError`."""
+        with _explained(path):
+            write_private_json(path, content)
+
+
+def _probe_writing(directory: Path) -> None:
+    probe = directory / f".probe-{os.getpid()}"
+    probe.write_bytes(b"forebay")
+    probe.unlink()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what the system says into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StateDirectoryError(f"No disk space left for {path}.") from error
+        what = error.strerror or str(error)
+        raise StateDirectoryError(
+            f"The state directory cannot be used: {error.filename or path}: {what}."
+        ) from error
