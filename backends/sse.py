@@ -1,0 +1,115 @@
+"""Server-sent events at the byte level: frames whole, then events read by the WHATWG rules.
+
+A *frame* is the bytes of one event with the blank line that ends it. :class:`FrameAligner` cuts
+what the network delivered at frame ends; :func:`read_events` reads frames as a browser would
+(https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from backends.errors import ReplyTooLargeError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class FrameAligner:
+    """Turns reads of any size into runs of whole frames.
+
+    Line ends leave as ``\\n`` whatever they came as (CR, LF or CRLF); nothing else is touched, so
+    frames that came with ``\\n`` leave byte for byte as they came. Multi-megabyte frames are
+    gathered in linear time. Raises :class:`ReplyTooLargeError` over ``max_frame_bytes``.
+    """
+
+    __slots__ = ("_held", "_held_bytes", "_held_cr", "_is_first", "_last", "_max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._last = b""  # the last held byte: a frame's end may lie across two reads
+        self._held_cr = False  # a CR at a read's end may be half of a CRLF
+        self._is_first = True
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the whole frames that ``data`` completes; b"" if it completes none."""
+        if self._is_first:
+            self._is_first = False
+            data = data.removeprefix(_BOM)
+        if self._held_cr or b"\r" in data:
+            data = self._with_line_feeds(data)
+        if not self._held:
+            if data.endswith(b"\n\n"):
+                return data
+            end = data.rfind(b"\n\n") + 2
+            if end == 1:
+                self._hold(data)
+                return b""
+            self._hold(data[end:])
+            return data[:end]
+        end = (self._last + data).rfind(b"\n\n") + 1
+        if end == 0:
+            self._hold(data)
+            return b""
+        self._held.append(data[:end])
+        frames = b"".join(self._held)
+        self._held.clear()
+        self._held_bytes = 0
+        if end < len(data):
+            self._hold(data[end:])
+        return frames
+
+    def finish(self) -> bytes:
+        """Return what is left at the end of the stream as a frame: its end was cut off."""
+        rest = b"".join(self._held)
+        self._held.clear()
+        return rest + b"\n\n" if rest.strip(b"\n") else b""
+
+    def _hold(self, data: bytes) -> None:
+        if not data:
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        self._last = data[-1:]
+        if self._held_bytes > self._max_frame_bytes:
+            raise ReplyTooLargeError(
+                f"One event of the engine's stream is over {self._max_frame_bytes} bytes."
+            )
+
+    def _with_line_feeds(self, data: bytes) -> bytes:
+        if self._held_cr:
+            data = b"\r" + data
+        self._held_cr = data.endswith(b"\r")
+        if self._held_cr:
+            data = data[:-1]
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+class ServerSentEvent(NamedTuple):
+    """One event: its data lines joined by ``\\n`` (None if it had none), its name, its comments."""
+
+    data: bytes | None
+    name: bytes
+    comments: list[bytes]
+
+
+def read_events(frames: bytes) -> Iterator[ServerSentEvent]:
+    """Yield the events of ``frames``, whose lines end with ``\\n``."""
+    for frame in frames.split(b"\n\n"):
+        if not frame.strip(b"\n"):
+            continue
+        data: list[bytes] = []
+        comments: list[bytes] = []
+        name = b""
+        for line in frame.split(b"\n"):
+            field, colon, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if field == b"data":
+                data.append(value)
+            elif field == b"event":
+                name = value
+            elif colon and not field:
+                comments.append(value)
+        yield ServerSentEvent(b"\n".join(data) if data else None, name, comments)

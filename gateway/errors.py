@@ -1,0 +1,137 @@
+"""The one error contract: what a client is told, with which status, in OpenAI's shape.
+
+::
+
+    ApiError
+    ├── InvalidRequestError         400  malformed, wrong type, wrong content type
+    ├── AuthenticationError         401  no, unknown, revoked or expired key
+    ├── PermissionDeniedError       403  a blocked key, a route the key may not use
+    ├── NotFoundError               404  unknown model, path or request
+    ├── MethodNotAllowedError       405
+    ├── BodyTooLargeError           413
+    ├── EngineFailedError           502  the engine failed or answered nonsense
+    ├── UnavailableError            503  starting, draining, journal unavailable (Retry-After)
+    └── EngineTooSlowError          504
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ApiError(Exception):
+    """A refusal or failure as the client reads it."""
+
+    status = 500
+    type = "api_error"
+    default_code: str | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.param = param
+        self.retry_after_seconds = retry_after_seconds
+
+    def body(self) -> bytes:
+        """Return the JSON body ``{"error": {"message", "type", "param", "code"}}``."""
+        return error_body(self.message, self.type, self.param, self.code)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Return the headers that belong to this error."""
+        if self.retry_after_seconds is None:
+            return []
+        return [
+            ("retry-after", str(max(1, math.ceil(self.retry_after_seconds)))),
+            ("retry-after-ms", str(max(1, math.ceil(self.retry_after_seconds * 1000)))),
+        ]
+
+
+class InvalidRequestError(ApiError):
+    """The request is malformed; sending it again will not help."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_request"
+
+
+class AuthenticationError(ApiError):
+    """No key, or none that we know, or one that no longer holds."""
+
+    status = 401
+    type = "authentication_error"
+    default_code = "invalid_api_key"
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Name the scheme, as RFC 9110 section 11.6.1 asks of every 401."""
+        return [("www-authenticate", 'Bearer realm="forebay"')]
+
+
+class PermissionDeniedError(ApiError):
+    """The key is known and may not do this."""
+
+    status = 403
+    type = "permission_error"
+    default_code = "permission_denied"
+
+
+class NotFoundError(ApiError):
+    """There is no such model, path or request."""
+
+    status = 404
+    type = "invalid_request_error"
+    default_code = "not_found"
+
+
+class MethodNotAllowedError(ApiError):
+    """The path exists, but not with this method."""
+
+    status = 405
+    type = "invalid_request_error"
+    default_code = "method_not_allowed"
+
+
+class BodyTooLargeError(ApiError):
+    """The body is over the configured limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    default_code = "body_too_large"
+
+
+class EngineFailedError(ApiError):
+    """The engine could not be reached, broke, or answered what we cannot relay."""
+
+    status = 502
+    default_code = "engine_failed"
+
+
+class UnavailableError(ApiError):
+    """Not now: try again after ``Retry-After``."""
+
+    status = 503
+    default_code = "unavailable"
+
+
+class EngineTooSlowError(ApiError):
+    """The engine was silent for longer than allowed."""
+
+    status = 504
+    default_code = "engine_timeout"
+
+
+def error_body(message: str, kind: str, param: str | None, code: str | int | None) -> bytes:
+    """Return an error object as JSON bytes."""
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return _encode({"error": error})

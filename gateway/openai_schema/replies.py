@@ -1,0 +1,71 @@
+"""The members of an engine's replies that we read: usage, choices' ends, errors."""
+
+from __future__ import annotations
+
+import msgspec
+
+from billing.usage.event import TokenUsage
+
+
+class PromptTokensDetails(msgspec.Struct):
+    """``usage.prompt_tokens_details``."""
+
+    cached_tokens: int | None = None
+
+
+class CompletionTokensDetails(msgspec.Struct):
+    """``usage.completion_tokens_details``."""
+
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """``usage`` as vLLM and OpenAI write it. Counts are cumulative for the reply."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+
+    def to_token_usage(self) -> TokenUsage:
+        """Return the counts in our words."""
+        prompt, completion = self.prompt_tokens_details, self.completion_tokens_details
+        return TokenUsage(
+            self.prompt_tokens,
+            None if prompt is None else prompt.cached_tokens,
+            self.completion_tokens,
+            None if completion is None else completion.reasoning_tokens,
+        )
+
+
+class Choice(msgspec.Struct):
+    """One choice of a chunk."""
+
+    index: int = 0
+    finish_reason: str | None = None
+
+
+class Chunk(msgspec.Struct):
+    """One event of a stream: a piece of the answer, its usage, or an error."""
+
+    object: str | None = None
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: msgspec.Raw | None = None
+    message: str | None = None  # of an error in vLLM's older shape
+    code: int | str | None = None
+
+
+class Reply(msgspec.Struct):
+    """A whole answer."""
+
+    usage: Usage | None = None
+
+
+class ErrorDetail(msgspec.Struct):
+    """The object inside ``{"error": …}``."""
+
+    message: str | None = None
+    type: str | None = None
+    param: str | None = None
+    code: int | str | None = None
