@@ -15,7 +15,7 @@ from billing.clock import Clock, utc_now
 from billing.scheduled_jobs import ScheduledJobs
 from billing.stop_signal import StopSignal
 from billing.store_batch import store_batch
-from billing.usage.journal_files import list_journals, try_lock
+from billing.usage.journal_files import list_journals, remove_unborn, try_lock
 from billing.usage.read_journal import JournalReader
 from billing.usage.repository import PositionMovedError, find_ended, find_position
 from billing.worker_database import DatabaseAwayError, WorkerDatabase
@@ -56,6 +56,7 @@ def run(config: WorkerConfig, *, stop: StopSignal | None = None, clock: Clock = 
     lock = _wait_for_lock(config.journal_dir / WORKER_LOCK, stop)
     if lock is None:
         return 0
+    remove_unborn(config.journal_dir)
     database = WorkerDatabase(config.database_url, stop, drain_seconds=config.drain_seconds)
     worker = _Worker(config, database, stop, clock)
     try:

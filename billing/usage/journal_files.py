@@ -10,6 +10,7 @@ from pathlib import Path
 
 OWNER_LOCK = "owner.lock"
 JOURNAL_PREFIX = "jrn_"
+_UNBORN_PREFIX = f".new-{JOURNAL_PREFIX}"
 
 _SEGMENT_NAME = re.compile(r"^(\d{8})\.log$")
 # A writer takes its lock before it makes its first segment. A directory without segments may be in
@@ -41,6 +42,24 @@ def list_journals(root: Path) -> list[Path]:
             if entry.name.startswith(JOURNAL_PREFIX) and entry.is_dir(follow_symlinks=False)
         ]
     return [root / name for name in sorted(names)]
+
+
+def remove_unborn(root: Path) -> None:
+    """Remove directories whose writer died before it could give them their name.
+
+    They hold no record: a journal is made under a hidden name and renamed with its lock held.
+    """
+    with os.scandir(root) as entries:
+        hidden = [root / entry.name for entry in entries if entry.name.startswith(_UNBORN_PREFIX)]
+    for directory in hidden:
+        try:
+            if time.time() - directory.stat().st_mtime < _FOUNDING_SECONDS:
+                continue
+            lock = try_lock(directory / OWNER_LOCK)
+            if lock is not None:
+                remove_journal(directory, lock)
+        except FileNotFoundError:  # named or removed meanwhile
+            continue
 
 
 def try_lock(path: Path) -> int | None:

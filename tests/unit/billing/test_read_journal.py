@@ -9,7 +9,8 @@ import pytest
 
 from billing.usage import read_journal
 from billing.usage.event import OpenRecord, RequestStatus, TokenUsage
-from billing.usage.journal_files import list_segments, try_adopt
+from billing.usage.journal import JournalWriter
+from billing.usage.journal_files import list_segments, remove_unborn, try_adopt
 from billing.usage.read_journal import JournalBatch, JournalPoint, JournalReader
 from tests.factories.journals import (
     TestJournal,
@@ -217,6 +218,15 @@ class TestDeadWriters:
         assert lock is not None
         os.close(lock)
 
+    def test_a_directory_that_never_got_its_name_is_removed(self, tmp_path: Path) -> None:
+        old, young = tmp_path / ".new-jrn_old", tmp_path / ".new-jrn_young"
+        for directory in (old, young):
+            directory.mkdir()
+            (directory / "owner.lock").touch()
+        os.utime(old, (1, 1))
+        remove_unborn(tmp_path)
+        assert list(tmp_path.iterdir()) == [young]
+
     def test_an_empty_dead_journal_ends_at_once(self, tmp_path: Path) -> None:
         journal = TestJournal(tmp_path)
         journal.die()
@@ -266,3 +276,27 @@ class TestDamage:
         batch = JournalReader(journal.directory, None).read_batch(ALL)
         assert len(batch.damages) == 1
         assert batch.end.segment == 2
+
+
+def test_what_the_products_writer_writes_is_read(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, fsync_ms=5, segment_bytes=16 * 1024)
+    reader = JournalReader(tmp_path / writer.journal_id, None)
+    long_stream = make_identity()
+    writer.append_open(OpenRecord(long_stream))
+    closes = [make_close() for _ in range(200)]
+    seen = []
+    for close in closes:
+        writer.append_open(OpenRecord(close.identity))
+        writer.append_progress(make_progress(close.identity, TokenUsage(1, None, 1)))
+        writer.append_close(close)
+        seen += [found for _, found in reader.read_batch(ALL).closes]
+    assert seen == closes
+    assert not reader.try_adopt()
+    writer.append_progress(make_progress(long_stream, TokenUsage(9, None, 9)))
+    writer.close()
+    assert reader.try_adopt()
+    batch = reader.read_batch(ALL)
+    assert [close.usage for _, close in batch.closes] == [TokenUsage(9, None, 9)]
+    assert batch.is_end
+    reader.remove()
+    assert list(tmp_path.iterdir()) == []
