@@ -51,6 +51,7 @@ class LeashedProcess:
         self.spec = spec
         self.pid = pid
         self.start_mark = find_start_mark(pid)
+        self.leash_start_mark = find_start_mark(leash.pid)
         self._leash = leash
 
     @classmethod

@@ -67,6 +67,11 @@ class EmbeddedPostgres:
         self._process: LeashedProcess | None = None
 
     @property
+    def name(self) -> str:
+        """Return the part's name as people read it."""
+        return "PostgreSQL"
+
+    @property
     def url(self) -> str:
         """Return the address of the database, ``postgresql://…``."""
         return self.url_of(self._database)
@@ -75,11 +80,6 @@ class EmbeddedPostgres:
     def log_path(self) -> Path:
         """Return the server's log file."""
         return self._log_path
-
-    @property
-    def process(self) -> LeashedProcess | None:
-        """Return the running server, if any."""
-        return self._process
 
     def url_of(self, database: str) -> str:
         """Return the address of another database on this server."""
@@ -162,6 +162,12 @@ class EmbeddedPostgres:
             self._process.ask_to_stop()
             self._process.wait(timeout_seconds)
             self._process = None
+            self.clean_up()
+
+    def clean_up(self) -> None:
+        """Remove the spare socket directory, if one was used. The server must be down."""
+        if self._sockets != self._directory:
+            shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _initialize(self, programs: PostgresPrograms, user: ServerUser | None) -> None:
         """Run initdb beside the final place, make it durable, then rename: whole or not at all."""

@@ -26,6 +26,8 @@ SERVER_ENV = {"PATH": "/usr/bin:/bin:/usr/local/bin", "LC_ALL": "C", "TZ": "UTC"
 _SERVER_ACCOUNT = "nobody"
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _NEEDED = ("bin", "lib", "share")
+# For what can be made again at any time; temporary directories are swept while we run.
+_CACHE = Path("/var/cache")
 
 
 @dataclass(frozen=True)
@@ -115,38 +117,44 @@ def _copy_for(user: ServerUser, source_bin: Path) -> Path:
     fingerprint = hashlib.sha256(
         f"{source_bin}:{stat.st_size}:{stat.st_mtime_ns}".encode()
     ).hexdigest()[:12]
-    base = Path(tempfile.gettempdir())
-    target = base / f"forebay-postgresql-{fingerprint}"
+    refusals = []
+    for base in (_CACHE, Path(tempfile.gettempdir())):
+        try:
+            copy = _copy_into(base, f"forebay-postgresql-{fingerprint}", source_bin.parent, user)
+        except OSError as error:
+            refusals.append(f"{base}: {error.strerror or error}")
+            continue
+        if can_reach(copy / "bin" / "postgres", user):
+            return copy / "bin"
+        refusals.append(f"{base}: closed to the account")
+    raise DatabaseStartError(
+        f"PostgreSQL must run as the account '{_SERVER_ACCOUNT}', which cannot enter {source_bin},"
+        f" and it cannot be copied elsewhere ({'; '.join(refusals)})."
+    )
+
+
+def _copy_into(base: Path, name: str, source: Path, user: ServerUser) -> Path:
+    """Copy ``source`` to ``base``/``name`` unless a trusted copy is there; return the copy."""
+    target = base / name
     if _is_trusted_copy(target, user):
-        return target / "bin"
-    partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=base))
+        return target
+    partial = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=base))
     try:
         for part in _NEEDED:
             shutil.copytree(
-                source_bin.parent / part,
+                source / part,
                 partial / part,
                 symlinks=True,
                 ignore=shutil.ignore_patterns("*.a", "pkgconfig", "pgxs", "doc", "man"),
             )
         partial.chmod(0o755)
         if target.is_symlink() or target.exists():
-            return _checked(partial, user)  # a stranger holds the name: use ours under another
+            return partial  # a stranger, or another start, holds the name
         partial.rename(target)
-    except OSError as error:
+    except OSError:
         shutil.rmtree(partial, ignore_errors=True)
-        raise DatabaseStartError(
-            f"Cannot copy PostgreSQL to {base} for the account '{_SERVER_ACCOUNT}': {error}."
-        ) from error
-    return _checked(target, user)
-
-
-def _checked(copy: Path, user: ServerUser) -> Path:
-    if not can_reach(copy / "bin" / "postgres", user):
-        raise DatabaseStartError(
-            f"The account '{_SERVER_ACCOUNT}' can run PostgreSQL neither from the installation"
-            f" nor from {copy}; set TMPDIR to a directory that others may enter."
-        )
-    return copy / "bin"
+        raise
+    return target
 
 
 def _is_trusted_copy(target: Path, user: ServerUser) -> bool:

@@ -56,9 +56,9 @@ class Progress:
 
     def _write(self, text: str, end: str = "\n") -> None:
         try:
-            print(text, end=end, file=self._stream, flush=True)  # noqa: T201 - the terminal is its job
-        except (BrokenPipeError, ValueError):
-            self._is_terminal = False  # the reader left; the log has it all
+            print(text, end=end, file=self._stream, flush=True)
         except UnicodeEncodeError:
             plain = text.encode("ascii", "replace").decode("ascii")
-            print(plain, end=end, file=self._stream, flush=True)  # noqa: T201
+            print(plain, end=end, file=self._stream, flush=True)
+        except (OSError, ValueError):
+            self._is_terminal = False  # the reader left; the log has it all

@@ -106,7 +106,7 @@ class StateDirectory:
                 raise StateDirectoryError(
                     f"Another `forebay up`{by} is running on the state directory {self.root}."
                 ) from None
-            os.chmod(lock.fileno(), 0o600)
+            os.fchmod(lock.fileno(), 0o600)
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()

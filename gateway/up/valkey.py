@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import shutil
 import socket
 import sys
 import time
@@ -57,6 +58,11 @@ class EmbeddedValkey:
         self._log_path = log_path or self._directory / "valkey.log"
         self._socket = self._directory / _SOCKET_NAME
         self._process: LeashedProcess | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the part's name as people read it."""
+        return "Valkey"
 
     @property
     def url(self) -> str:
@@ -130,3 +136,9 @@ class EmbeddedValkey:
             self._process.ask_to_stop()
             self._process.wait(timeout_seconds)
             self._process = None
+            self.clean_up()
+
+    def clean_up(self) -> None:
+        """Remove the spare socket directory, if one was used. The server must be down."""
+        if self._socket.parent != self._directory:
+            shutil.rmtree(self._socket.parent, ignore_errors=True)
