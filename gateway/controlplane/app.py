@@ -1,0 +1,124 @@
+"""The control API as an ASGI application: everything under ``/api/v1``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import httpx
+from fastapi import APIRouter, Depends, FastAPI
+
+from billing.clock import Clock, utc_now
+from gateway.controlplane import health
+from gateway.controlplane.billing_api import endpoints as billing_endpoints
+from gateway.controlplane.catalog import endpoints as catalog_endpoints
+from gateway.controlplane.config import ControlPlaneConfig
+from gateway.controlplane.context import ControlPlane
+from gateway.controlplane.database import Database
+from gateway.controlplane.error_replies import install_error_replies
+from gateway.controlplane.failure_limit import FailureLimit
+from gateway.controlplane.identity import endpoints as identity_endpoints
+from gateway.controlplane.identity import session_endpoints
+from gateway.controlplane.identity.authenticate import (
+    require_principal,
+    require_principal_or_data_plane,
+)
+from gateway.controlplane.passwords import PasswordChecker
+from gateway.controlplane.publish_to_place import PlacePublisher
+from gateway.controlplane.publisher import Publisher
+from gateway.controlplane.reports_api import endpoints as reports_endpoints
+from gateway.controlplane.request_edge import RequestEdge
+from gateway.snapshot.publish import FilePlace, RedisPlace, SnapshotPlace
+
+API_PREFIX = "/api/v1"
+_LOGIN_FAILURES = 10
+_LOGIN_WINDOW_SECONDS = 300.0
+_PROBE_CONNECT_SECONDS = 1.5
+
+
+def create_app(config: ControlPlaneConfig, *, clock: Clock = utc_now) -> FastAPI:
+    """Return the control API; its lifespan publishes Snapshots in the background.
+
+    No address redirects (a redirect would lose the body or the token), and there are no pages of
+    documentation to be read without a token.
+    """
+    control_plane = _assemble(config, clock)
+    app = FastAPI(
+        title="Forebay control API",
+        openapi_url=None,
+        redirect_slashes=False,
+        max_body_size=config.max_body_bytes,
+        lifespan=_lifespan,
+    )
+    app.state.control_plane = control_plane
+    install_error_replies(app)
+    app.include_router(_routes())
+    app.add_middleware(RequestEdge)
+    return app
+
+
+def _routes() -> APIRouter:
+    """Return every endpoint; each but health and sign-in is behind a token, by composition."""
+    protected = APIRouter(dependencies=[Depends(require_principal)])
+    for router in (
+        session_endpoints.router,
+        identity_endpoints.router,
+        catalog_endpoints.router,
+        billing_endpoints.router,
+        reports_endpoints.router,
+    ):
+        protected.include_router(router)
+    receipts = APIRouter(dependencies=[Depends(require_principal_or_data_plane)])
+    receipts.include_router(reports_endpoints.receipt_router)
+    api = APIRouter(prefix=API_PREFIX)
+    for router in (health.router, session_endpoints.open_router, protected, receipts):
+        api.include_router(router)
+    return api
+
+
+def _assemble(config: ControlPlaneConfig, clock: Clock) -> ControlPlane:
+    database = Database(config.database_url)
+    places: list[SnapshotPlace] = []
+    if config.redis_url is not None:
+        places.append(RedisPlace(config.redis_url))
+    if config.state_dir is not None:
+        places.append(FilePlace(config.state_dir / "snapshot"))
+    return ControlPlane(
+        config=config,
+        database=database,
+        publisher=Publisher(
+            [PlacePublisher(database, place, clock=clock) for place in places],
+            poll_seconds=config.publish_poll_ms / 1000,
+        ),
+        login_limit=FailureLimit(
+            failures=_LOGIN_FAILURES,
+            window_seconds=_LOGIN_WINDOW_SECONDS,
+            clock=time.monotonic,
+        ),
+        passwords=PasswordChecker(),
+        engine_client=httpx.AsyncClient(
+            # Engines stand in our own network; a proxy from the environment must not see tokens.
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(None, connect=_PROBE_CONNECT_SECONDS),
+        ),
+        clock=clock,
+    )
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    control_plane: ControlPlane = app.state.control_plane
+    publishing = asyncio.create_task(control_plane.publisher.run())
+    try:
+        yield
+    finally:
+        publishing.cancel()
+        with suppress(asyncio.CancelledError):
+            await publishing
+        await control_plane.publisher.close()
+        await control_plane.engine_client.aclose()
+        control_plane.passwords.close()
+        await control_plane.database.close()

@@ -1,0 +1,104 @@
+"""Building the Snapshot from the database, all of it as of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from billing.clock import to_epoch_us
+from billing.money import format_amount
+from billing.pricing.models import Price
+from billing.pricing.repository import list_price_books, list_price_history
+from gateway.controlplane.catalog import repository as catalog
+from gateway.controlplane.catalog.models import Deployment
+from gateway.controlplane.changes import read_version
+from gateway.controlplane.database import ReadSession
+from gateway.controlplane.identity import repository as identity
+from gateway.controlplane.identity.repository import SnapshotKey
+from gateway.snapshot import model
+
+# How long a key that ended is still known, so that its holder reads "revoked", not "unknown".
+DEAD_KEY_RETENTION = timedelta(days=30)
+
+
+async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapshot:
+    """Return the Snapshot of the session's moment; the session must be a consistent one."""
+    version = await read_version(session)
+    keys = await identity.list_snapshot_keys(session, dead_since=now - DEAD_KEY_RETENTION)
+    routes = await catalog.list_routes(session)
+    deployments = await catalog.list_deployments(session)
+    currencies = {book.id: book.currency for book in await list_price_books(session)}
+    prices = await list_price_history(session)
+    return model.Snapshot(
+        version=version,
+        published_at_us=to_epoch_us(now),
+        keys={found.key.secret_sha256.hex(): _key_entry(found) for found in keys},
+        routes={
+            route.name: model.Route(
+                id=route.id,
+                name=route.name,
+                deployment_id=route.deployment_id,
+                created_at_us=to_epoch_us(route.created_at),
+            )
+            for route in routes
+        },
+        deployments={deployment.id: _deployment_entry(deployment) for deployment in deployments},
+        prices=tuple(
+            _price_entry(price, currencies[price.price_book_id])
+            for price in choose_usable_prices(prices, now=now)
+        ),
+    )
+
+
+def choose_usable_prices(newest_first: Iterable[Price], *, now: datetime) -> list[Price]:
+    """Return the prices to come and, of every route in every book, the one that holds now."""
+    chosen: list[Price] = []
+    has_current: set[tuple[str, str]] = set()
+    for price in newest_first:
+        timeline = (price.price_book_id, price.route_id)
+        if timeline in has_current:
+            continue
+        chosen.append(price)
+        if price.effective_at <= now:
+            has_current.add(timeline)
+    return chosen
+
+
+def _key_entry(found: SnapshotKey) -> model.ApiKeyEntry:
+    key = found.key
+    return model.ApiKeyEntry(
+        id=key.id,
+        project_id=key.project_id,
+        organization_id=found.organization_id,
+        price_book_id=found.price_book_id or "",  # no book: nothing has a price
+        expires_at_us=None if key.expires_at is None else to_epoch_us(key.expires_at),
+        is_revoked=key.revoked_at is not None,
+        is_blocked=key.blocked_at is not None,
+        allowed_routes=None if key.allowed_routes is None else tuple(key.allowed_routes),
+    )
+
+
+def _deployment_entry(deployment: Deployment) -> model.Deployment:
+    return model.Deployment(
+        id=deployment.id,
+        name=deployment.name,
+        engine_model=deployment.engine_model,
+        replicas=tuple(
+            model.Replica(id=replica.id, base_url=replica.base_url, secret=replica.secret)
+            for replica in deployment.replicas
+        ),
+    )
+
+
+def _price_entry(price: Price, currency: str) -> model.PriceEntry:
+    cached = price.cached_input_per_million
+    return model.PriceEntry(
+        id=price.id,
+        price_book_id=price.price_book_id,
+        route_id=price.route_id,
+        effective_at_us=to_epoch_us(price.effective_at),
+        currency=currency,
+        input_per_million=format_amount(price.input_per_million),
+        output_per_million=format_amount(price.output_per_million),
+        cached_input_per_million=None if cached is None else format_amount(cached),
+    )

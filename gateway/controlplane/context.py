@@ -1,0 +1,61 @@
+"""What endpoints work with: one object of each kind per process, handed over in the open."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import httpx
+from fastapi import Depends, Request
+
+from billing.clock import Clock
+from gateway.controlplane.changes import is_changed
+from gateway.controlplane.config import ControlPlaneConfig
+from gateway.controlplane.database import Database, ReadSession, WriteSession
+from gateway.controlplane.failure_limit import FailureLimit
+from gateway.controlplane.passwords import PasswordChecker
+from gateway.controlplane.publisher import Publisher
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The parts of one control-plane process."""
+
+    config: ControlPlaneConfig
+    database: Database
+    publisher: Publisher
+    login_limit: FailureLimit
+    passwords: PasswordChecker
+    engine_client: httpx.AsyncClient  # for probes of engines
+    clock: Clock
+
+
+def get_control_plane(request: Request) -> ControlPlane:
+    """Return the process's parts; the only place that reads them from the application's state."""
+    control_plane = request.app.state.control_plane
+    assert isinstance(control_plane, ControlPlane)  # noqa: S101 - set by create_app
+    return control_plane
+
+
+ControlPlaneDep = Annotated[ControlPlane, Depends(get_control_plane)]
+
+
+async def read_session(control_plane: ControlPlaneDep) -> AsyncIterator[ReadSession]:
+    """Yield the request's read-only session."""
+    async with control_plane.database.read() as session:
+        yield session
+
+
+async def write_session(control_plane: ControlPlaneDep) -> AsyncIterator[WriteSession]:
+    """Yield the request's transaction; commit, then publish what changed, then the reply begins."""
+    async with control_plane.database.write() as session:
+        yield session
+    if is_changed(session):
+        await control_plane.publisher.publish_soon()
+
+
+# scope="function": the code after `yield` runs when the endpoint returns, before the reply is sent.
+# With FastAPI's default it would run after, and a client could read 201 for what was never kept.
+ReadSessionDep = Annotated[ReadSession, Depends(read_session, scope="function")]
+WriteSessionDep = Annotated[WriteSession, Depends(write_session, scope="function")]
