@@ -17,7 +17,7 @@ GOAL_EVENTS_PER_SECOND = 10_000
 GOAL_LAG_P99_MS = 2_000.0
 
 _FULL = Plan(warm_up_seconds=5, sustained_seconds=30, lag_seconds=20, lag_events_per_second=2_000)
-_QUICK = Plan(warm_up_seconds=1, sustained_seconds=3, lag_seconds=3, lag_events_per_second=500)
+_QUICK = Plan(warm_up_seconds=1, sustained_seconds=2, lag_seconds=2, lag_events_per_second=500)
 
 
 def main() -> int:

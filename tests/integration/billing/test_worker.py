@@ -12,7 +12,9 @@ from billing.clock import from_epoch_us, utc_now
 from billing.reconciliation import verify
 from billing.usage.event import OpenRecord, RequestStatus, TokenUsage
 from tests.factories.billing_rows import (
+    add_organization,
     add_price,
+    add_price_book,
     execute,
     rows,
     running_worker,
@@ -94,8 +96,6 @@ def test_sums_beyond_32_bits_stay_sums(billing_url: str, tmp_path: Path) -> None
 
 def test_small_charges_add_up_exactly(database_url: str, tmp_path: Path) -> None:
     """Case 30: the sum over rows is the price of the summed tokens, to the last digit."""
-    from tests.factories.billing_rows import add_organization, add_price_book
-
     add_price_book(database_url)
     add_organization(database_url)
     add_price(database_url, "0.0762341", "0.000000000001")
@@ -142,6 +142,15 @@ def test_aborted_requests_are_stored_once_and_charged(billing_url: str, tmp_path
         " WHERE request_id = %s",
         close.identity.request_id,
     ) == [("client_closed", 499, 100, 20, Decimal("0.00008"))]
+
+
+def test_several_attempts_are_one_charge(billing_url: str, tmp_path: Path) -> None:
+    """Case 27: the customer pays for the answer that was delivered, not for our tries."""
+    TestJournal(tmp_path).request(attempts=3)
+    work_once(billing_url, tmp_path)
+    assert rows(billing_url, "SELECT attempts, charge FROM usage_events") == [
+        (3, Decimal("0.00008"))
+    ]
 
 
 def test_a_dead_writers_open_requests_are_told(billing_url: str, tmp_path: Path) -> None:
