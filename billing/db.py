@@ -111,4 +111,9 @@ def connect(
         application_name=application_name,
         connect_timeout=_CONNECT_TIMEOUT_SECONDS,
         options=_SESSION_OPTIONS,
+        # A server that vanished without a word is noticed within a minute (TCP only).
+        keepalives_idle=20,
+        keepalives_interval=10,
+        keepalives_count=3,
+        tcp_user_timeout=60_000,
     )

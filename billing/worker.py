@@ -132,7 +132,7 @@ class _Worker:
         reader = JournalReader(directory, point)
         if is_finished:
             # A worker died between its last commit and the removal.
-            if reader.try_adopt():
+            if reader.try_adopt(is_stored=True):
                 reader.remove()
             return None
         reader.recall(

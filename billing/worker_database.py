@@ -26,6 +26,7 @@ _PASSING = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedColumn,
 )
+_LOCK_TIMEOUT = "10s"
 _FIRST_WAIT_SECONDS = 0.1
 _MAX_WAIT_SECONDS = 5.0
 
@@ -80,6 +81,8 @@ class WorkerDatabase:
                 self._connection = connect(
                     self._database_url, application_name="forebay-worker", autocommit=True
                 )
+                # So that somebody's forgotten lock cannot keep the worker from stopping.
+                self._connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'".encode())
                 prepare_session(self._connection, EVENT_COLUMNS)
             return operation(self._connection)
         except _PASSING:

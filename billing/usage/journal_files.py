@@ -76,15 +76,16 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
-def try_adopt(directory: Path) -> int | None:
+def try_adopt(directory: Path, *, is_stored: bool = False) -> int | None:
     """Take a dead writer's lock and return its descriptor; None while the writer lives.
 
-    Also None for a directory that may be in the making.
+    Also None for a directory that may be in the making, unless the database says that all of it
+    ``is_stored``: then somebody died while removing it.
     """
     lock_path = directory / OWNER_LOCK
     try:
-        is_settled = lock_path.exists() and bool(list_segments(directory))
-        if not is_settled and time.time() - directory.stat().st_mtime < _FOUNDING_SECONDS:
+        is_made = is_stored or (lock_path.exists() and bool(list_segments(directory)))
+        if not is_made and time.time() - directory.stat().st_mtime < _FOUNDING_SECONDS:
             return None
         return try_lock(lock_path)
     except FileNotFoundError:  # removed meanwhile

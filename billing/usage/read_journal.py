@@ -89,10 +89,13 @@ class JournalReader:
         """Whether the writer is dead and its journal ours."""
         return self._owner_lock is not None
 
-    def try_adopt(self) -> bool:
-        """Take the owner's lock if its writer is dead; tell whether the journal is ours."""
+    def try_adopt(self, *, is_stored: bool = False) -> bool:
+        """Take the owner's lock if its writer is dead; tell whether the journal is ours.
+
+        ``is_stored``: the database says that it is read to its end.
+        """
         if self._owner_lock is None:
-            self._owner_lock = try_adopt(self.directory)
+            self._owner_lock = try_adopt(self.directory, is_stored=is_stored)
         return self._owner_lock is not None
 
     def recall(self, find_stored: FindStored) -> None:

@@ -146,26 +146,28 @@ def test_killed_at_random_while_requests_come(billing_url: str, tmp_path: Path) 
     assert not journal.directory.exists()
 
 
+# Module, function, at which call of it, and on which side of that call.
 STEPS = [
-    ("billing.store_batch", "lock_position", 2),
-    ("billing.store_batch", "stage_rows", 2),
-    ("billing.store_batch", "insert_staged", 2),
-    ("billing.store_batch", "add_deltas_to_rollups", 2),
-    ("billing.store_batch", "advance_position", 2),
-    ("billing.worker", "store_batch", 2),
-    ("billing.usage.read_journal", "JournalReader.delete_stored_segments", 3),
-    ("billing.usage.read_journal", "remove_journal", 1),
-    ("billing.ledger.post", "take_pending", 1),
-    ("billing.ledger.post", "write_postings", 1),
-    ("os", "rmdir", 1),
+    ("billing.store_batch", "lock_position", 2, "after"),
+    ("billing.store_batch", "stage_rows", 2, "after"),
+    ("billing.store_batch", "insert_staged", 2, "after"),
+    ("billing.store_batch", "add_deltas_to_rollups", 2, "after"),
+    ("billing.store_batch", "advance_position", 2, "before"),
+    ("billing.store_batch", "advance_position", 2, "after"),
+    ("billing.worker", "store_batch", 2, "after"),  # committed, and nobody was told
+    ("billing.usage.read_journal", "JournalReader.delete_stored_segments", 3, "after"),
+    ("billing.usage.read_journal", "remove_journal", 1, "before"),
+    ("os", "rmdir", 1, "before"),
+    ("billing.ledger.post", "take_pending", 1, "after"),
+    ("billing.ledger.post", "write_postings", 1, "after"),
 ]
 
 
-@pytest.mark.parametrize(("module", "function", "count"), STEPS)
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step[3]}-{step[1]}")
 def test_killed_at_a_step(
-    billing_url: str, tmp_path: Path, module: str, function: str, count: int
+    billing_url: str, tmp_path: Path, step: tuple[str, str, int, str]
 ) -> None:
-    moment = "before" if hash_of(function) % 2 else "after"
+    module, function, count, moment = step
     journal = TestJournal(tmp_path, segment_bytes=8 * 1024)
     ids = [journal.request().identity.request_id for _ in range(100)]
     started, silent = make_identity(), make_identity()
@@ -183,10 +185,6 @@ def test_killed_at_a_step(
         billing_url, "SELECT opened, settled, voided, duplicates, set_aside FROM journal_positions"
     ) == [(102, 101, 1, 0, 0)]
     assert not journal.directory.exists()
-
-
-def hash_of(text: str) -> int:
-    return sum(text.encode())
 
 
 def test_sigterm_stores_and_posts_what_is_there(billing_url: str, tmp_path: Path) -> None:
