@@ -74,3 +74,8 @@ class Database:
 
 async def _limit_statements(session: AsyncSession, limit: str) -> None:
     await session.execute(text(f"SET LOCAL statement_timeout = '{limit}'"))
+
+
+async def wait_for_turn(session: WriteSession, key: int) -> None:
+    """Wait until no other transaction holds the turn ``key``; it is ours until we commit."""
+    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
