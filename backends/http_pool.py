@@ -236,6 +236,11 @@ class Connection(asyncio.Protocol):
                 raise ReplyTooLargeError(f"The engine's reply is over {limit_bytes} bytes.")
         return b"".join(parts)
 
+    async def read_to_end(self) -> None:
+        """Read and drop the rest of the body. Raises as :meth:`read`."""
+        while await self.read():
+            pass
+
     def abort(self, error: Exception) -> None:
         """End the exchange from outside: whoever waits gets ``error``, the engine a reset."""
         if self._is_complete:

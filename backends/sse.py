@@ -23,14 +23,14 @@ class FrameAligner:
     gathered in linear time. Raises :class:`ReplyTooLargeError` over ``max_frame_bytes``.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_held_cr", "_is_first", "_last", "_max_frame_bytes")
+    __slots__ = ("_held", "_held_bytes", "_is_first", "_last", "_max_frame_bytes", "_skips_lf")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._last = b""  # the last held byte: a frame's end may lie across two reads
-        self._held_cr = False  # a CR at a read's end may be half of a CRLF
+        self._skips_lf = False  # the last read ended with a CR
         self._is_first = True
 
     def feed(self, data: bytes) -> bytes:
@@ -38,7 +38,7 @@ class FrameAligner:
         if self._is_first:
             self._is_first = False
             data = data.removeprefix(_BOM)
-        if self._held_cr or b"\r" in data:
+        if self._skips_lf or b"\r" in data:
             data = self._with_line_feeds(data)
         if not self._held:
             if data.endswith(b"\n\n"):
@@ -79,11 +79,10 @@ class FrameAligner:
             )
 
     def _with_line_feeds(self, data: bytes) -> bytes:
-        if self._held_cr:
-            data = b"\r" + data
-        self._held_cr = data.endswith(b"\r")
-        if self._held_cr:
-            data = data[:-1]
+        # A CR ends its line at once; if it was half of a CRLF cut in two, the LF is dropped later.
+        if self._skips_lf:
+            data = data.removeprefix(b"\n")
+        self._skips_lf = data.endswith(b"\r")
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 

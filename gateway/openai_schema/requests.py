@@ -51,3 +51,12 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     """Body of ``POST /v1/completions``; a prompt is text, tokens, or a list of either."""
 
     prompt: str | list[str | int | list[int]] | None = None
+
+    @property
+    def has_many_prompts(self) -> bool:
+        """Whether the prompt is a list of prompts, each with choices of its own."""
+        return (
+            isinstance(self.prompt, list)
+            and bool(self.prompt)
+            and not isinstance(self.prompt[0], int)
+        )

@@ -1,0 +1,172 @@
+"""One admitted request, from its open record to its close record.
+
+Settlement is one synchronous call: no cancellation can come in between, and a second call does
+nothing. Whoever admits a request settles it in a ``finally``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from backends.errors import BackendError
+from billing.usage.event import (
+    CloseRecord,
+    ProgressRecord,
+    RequestIdentity,
+    RequestStatus,
+    TokenUsage,
+)
+
+if TYPE_CHECKING:
+    from backends.http_pool import Connection
+    from billing.usage.journal import JournalWriter
+    from gateway.dataplane.rsgi_types import HttpExchange
+    from gateway.dataplane.stream_usage import StreamUsage
+
+
+class ClientGoneError(BackendError):
+    """The client left; the engine's work for it is ended."""
+
+
+class ActiveRequest:
+    """The state of a request between admission and settlement."""
+
+    __slots__ = (
+        "_active",
+        "_exchange",
+        "_journal",
+        "_progress_at",
+        "_progress_usage",
+        "_watch",
+        "admitted_at",
+        "attempts",
+        "connection",
+        "error_code",
+        "first_token_at_us",
+        "http_status",
+        "identity",
+        "is_client_gone",
+        "is_settled",
+        "replica_id",
+        "status",
+        "stream_usage",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        identity: RequestIdentity,
+        *,
+        journal: JournalWriter,
+        exchange: HttpExchange,
+        active: set[ActiveRequest],
+        now: float,
+    ) -> None:
+        """Start the state of an admitted request; ``now`` is the event loop's clock."""
+        self.identity = identity
+        self._journal = journal
+        self._exchange = exchange
+        self._active = active
+        self.admitted_at = now
+        self._progress_at = now
+        self._progress_usage: TokenUsage | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.connection: Connection | None = None
+        self.replica_id: str | None = None
+        self.attempts = 0
+        self.first_token_at_us: int | None = None
+        self.stream_usage: StreamUsage | None = None
+        self.is_client_gone = False
+        self.is_settled = False
+        # What a path that forgets to say otherwise ends as: nothing is billed for our own faults.
+        self.status = RequestStatus.FAILED
+        self.http_status = 500
+        self.error_code: str | None = "internal_error"
+        self.usage = TokenUsage()
+        active.add(self)
+
+    def conclude(
+        self,
+        status: RequestStatus,
+        http_status: int,
+        *,
+        usage: TokenUsage | None = None,
+        error_code: str | None = None,
+    ) -> None:
+        """Say how the request ended; :meth:`settle` writes it."""
+        self.status = status
+        self.http_status = http_status
+        self.error_code = error_code
+        if usage is not None:
+            self.usage = usage
+
+    def settle(self) -> None:
+        """Write the close record, once."""
+        if self.is_settled:
+            return
+        self.is_settled = True
+        self._active.discard(self)
+        if self._watch is not None:
+            self._watch.cancel()
+        self._journal.append_close(
+            CloseRecord(
+                identity=self.identity,
+                status=self.status,
+                http_status=self.http_status,
+                usage=self.usage,
+                replica_id=self.replica_id,
+                attempts=self.attempts,
+                finished_at_us=time.time_ns() // 1000,
+                first_token_at_us=self.first_token_at_us,
+                error_code=self.error_code,
+            )
+        )
+
+    def interrupt(self) -> None:
+        """Settle a request that the worker's end cuts off: billed for what came till now."""
+        usage = TokenUsage() if self.stream_usage is None else self.stream_usage.total()
+        is_begun = self.first_token_at_us is not None
+        status = RequestStatus.INTERRUPTED if is_begun else RequestStatus.VOIDED
+        self.conclude(status, 503, usage=usage, error_code="gateway_stopped")
+        self.settle()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the client's leaving would be noticed."""
+        return self._watch is not None
+
+    def watch_client(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Notice it when the client leaves, and end the engine's work for it then."""
+        if self._watch is None:
+            self._watch = loop.create_task(self._wait_for_disconnect())
+
+    async def _wait_for_disconnect(self) -> None:
+        await self._exchange.client_disconnect()
+        self.is_client_gone = True
+        if self.connection is not None:
+            self.connection.abort(ClientGoneError("The client left."))
+
+    def record_progress(self, now: float) -> None:
+        """Journal the counts of a running stream if they changed."""
+        self._progress_at = now
+        if self.stream_usage is None or self.replica_id is None or not self.stream_usage.is_known:
+            return
+        usage = self.stream_usage.total()
+        if usage == self._progress_usage:
+            return
+        self._progress_usage = usage
+        self._journal.append_progress(
+            ProgressRecord(
+                request_id=self.identity.request_id,
+                replica_id=self.replica_id,
+                usage=usage,
+                at_us=time.time_ns() // 1000,
+                first_token_at_us=self.first_token_at_us,
+            )
+        )
+
+    def is_progress_due(self, now: float, every_seconds: float) -> bool:
+        """Tell whether the last progress record is older than ``every_seconds``."""
+        return self.stream_usage is not None and now - self._progress_at >= every_seconds

@@ -1,0 +1,29 @@
+"""What a data-plane worker is told at its start; the composition root fills it from the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlaneConfig:
+    """Everything a data-plane process needs; no other place is read."""
+
+    host: str
+    port: int
+    workers: int
+    journal_dir: Path
+    snapshot_path: Path  # the file source, and the last good Snapshot when Redis is the source
+    redis_url: str | None = None
+    control_url: str | None = None  # receipts are asked for here, e.g. http://127.0.0.1:8081
+    internal_token: str | None = None  # proves to the control plane who is asking
+    max_body_bytes: int = 32 * 1024 * 1024
+    max_reply_bytes: int = 256 * 1024 * 1024
+    max_frame_bytes: int = 16 * 1024 * 1024
+    connect_timeout_seconds: float = 5.0
+    first_token_timeout_seconds: float = 300.0  # streams: until the first byte
+    idle_timeout_seconds: float = 120.0  # streams: between bytes
+    reply_timeout_seconds: float = 900.0  # whole answers, which come in one piece
+    drain_seconds: float = 30.0  # running requests may go on for so long after SIGTERM
+    journal_fsync_ms: int = 10  # 0: before each record is acknowledged

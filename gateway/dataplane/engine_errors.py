@@ -1,0 +1,142 @@
+"""An engine's refusals and failures, put into our contract.
+
+What the client did wrong keeps its status and the engine's own sentence. What is between us and the
+engine (its auth, an unknown model there) is our fault and says no more than that.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from backends.errors import (
+    BackendError,
+    BackendTimeoutError,
+    ReplyCutError,
+    ReplyTooLargeError,
+)
+from billing.usage.event import RequestStatus
+from gateway.dataplane.serving_table import ServedRoute
+from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
+from gateway.openai_schema.replies import ErrorDetail
+
+_MAX_MESSAGE = 2000
+_RETRY_AFTER_SECONDS = 2.0
+_URL = re.compile(r"https?://[^\s\"']+")  # an engine's own address is nobody's business
+
+# The client's own doing, with the status of our contract (422 never).
+_CLIENT_STATUSES = {400: 400, 404: 404, 405: 400, 413: 413, 415: 400, 422: 400, 429: 429}
+
+
+class EngineRefusalError(ApiError):
+    """The engine refused what the client asked; its sentence is passed on."""
+
+    def __init__(self, status: int, detail: ErrorDetail, message: str) -> None:
+        code = detail.code if isinstance(detail.code, str) else None
+        super().__init__(message, code=code or "engine_refused", param=detail.param)
+        self.status = status
+        self.type = "rate_limit_error" if status == 429 else "invalid_request_error"
+
+
+class _Envelope(msgspec.Struct):
+    """The shapes an engine's error comes in: OpenAI's, vLLM's older one, FastAPI's."""
+
+    error: ErrorDetail | str | None = None
+    message: str | None = None
+    detail: msgspec.Raw | None = None
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def engine_error(
+    status: int, body: bytes, headers: dict[bytes, bytes], route: ServedRoute
+) -> ApiError:
+    """Return the error for an engine's answer with ``status`` other than 200."""
+    detail = read_error_detail(body)
+    retry_after = _retry_after_seconds(headers)
+    own_status = _CLIENT_STATUSES.get(status)
+    if status == 404 and not _is_about_request(detail):
+        own_status = None  # the engine does not know the path or its model: ours to mend
+    if own_status is not None:
+        message = public_message(detail, route) or "The engine refused the request."
+        refusal = EngineRefusalError(own_status, detail, message)
+        if own_status == 429:
+            refusal.retry_after_seconds = retry_after or _RETRY_AFTER_SECONDS
+        return refusal
+    if status == 503:
+        return UnavailableError(
+            "The engine has no room at the moment.",
+            code="engine_unavailable",
+            retry_after_seconds=retry_after or _RETRY_AFTER_SECONDS,
+        )
+    if status == 504:
+        return EngineTooSlowError("The engine ran out of time.")
+    return EngineFailedError(f"The engine failed (status {status}).")
+
+
+def backend_error(error: BackendError) -> ApiError:
+    """Return the error for an exchange that broke."""
+    if isinstance(error, BackendTimeoutError):
+        return EngineTooSlowError("The engine did not answer in time.")
+    if isinstance(error, ReplyTooLargeError):
+        return EngineFailedError(str(error), code="reply_too_large")
+    if isinstance(error, ReplyCutError):
+        return EngineFailedError(
+            "The engine's connection ended before the reply was whole.", code="engine_cut"
+        )
+    return EngineFailedError("The engine's reply could not be read.", code="engine_reply_malformed")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamError:
+    """What an engine's error event inside a stream means for the client and the record."""
+
+    error: ApiError
+    status: RequestStatus
+
+
+def stream_error(detail: ErrorDetail, route: ServedRoute) -> StreamError:
+    """Return the meaning of an error event: the client's doing (4xx code) or the engine's."""
+    code = detail.code
+    if isinstance(code, int) and code in _CLIENT_STATUSES:
+        message = public_message(detail, route) or "The engine refused the request."
+        refusal = EngineRefusalError(_CLIENT_STATUSES[code], detail, message)
+        return StreamError(refusal, RequestStatus.REJECTED)
+    message = public_message(detail, route) or "The engine failed inside the reply."
+    return StreamError(EngineFailedError(message), RequestStatus.FAILED)
+
+
+def read_error_detail(body: bytes) -> ErrorDetail:
+    """Return what ``body`` tells of an error, whatever its shape; empty if nothing."""
+    try:
+        envelope = _decode_envelope(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ErrorDetail()
+    if isinstance(envelope.error, ErrorDetail):
+        return envelope.error
+    if isinstance(envelope.error, str):
+        return ErrorDetail(message=envelope.error)
+    if envelope.detail is not None:
+        return ErrorDetail(message=bytes(envelope.detail).decode("utf-8", "replace"))
+    return ErrorDetail(message=envelope.message)
+
+
+def public_message(detail: ErrorDetail, route: ServedRoute) -> str | None:
+    """Return the engine's sentence as a client may read it: our model name, no addresses."""
+    if not detail.message:
+        return None
+    message = detail.message[:_MAX_MESSAGE].replace(route.engine_model, route.route.name)
+    return _URL.sub("[address]", message)
+
+
+def _is_about_request(detail: ErrorDetail) -> bool:
+    """Tell a 404 that answers the request (a named part of it) from a wrong path or model."""
+    return detail.param not in (None, "model")
+
+
+def _retry_after_seconds(headers: dict[bytes, bytes]) -> float | None:
+    value = headers.get(b"retry-after", b"")
+    return float(value) if value.isdigit() else None

@@ -1,0 +1,103 @@
+"""What one data-plane worker holds: made at its start, passed down in the open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from backends.http_pool import Endpoint
+from billing.usage.journal import JournalWriter
+from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.admit import RequestIds
+from gateway.dataplane.config import DataPlaneConfig
+from gateway.dataplane.serving_table import EndpointRegistry, ServingTable, build_serving_table
+from gateway.dataplane.sweep import sweep
+from gateway.errors import UnavailableError
+from gateway.snapshot.holder import SnapshotHolder
+from gateway.snapshot.model import Replica, Snapshot
+from gateway.snapshot.source import FileSource, RedisSource, SnapshotSource
+
+_LOG = logging.getLogger(__name__)
+
+
+class DataPlane:
+    """The state of a worker process."""
+
+    def __init__(self, config: DataPlaneConfig, loop: asyncio.AbstractEventLoop) -> None:
+        """Open the journal and look for a Snapshot; raises JournalUnavailableError."""
+        self.config = config
+        self.loop = loop
+        self.journal = JournalWriter(config.journal_dir, fsync_ms=config.journal_fsync_ms)
+        self.request_ids = RequestIds()
+        self.active: set[ActiveRequest] = set()
+        self.table: ServingTable | None = None
+        self.is_draining = False
+        self.control = (
+            None
+            if config.control_url is None
+            else Endpoint(
+                config.control_url,
+                secret=config.internal_token,
+                connect_timeout_seconds=config.connect_timeout_seconds,
+            )
+        )
+        self._endpoints = EndpointRegistry(self._make_endpoint)
+        holder = SnapshotHolder(self._swap)
+        file_source = FileSource(config.snapshot_path)
+        file_source.read(holder.offer)
+        sources: list[SnapshotSource] = [file_source]
+        if config.redis_url is not None:
+            sources.append(RedisSource(config.redis_url))
+        self._tasks = [loop.create_task(source.follow(holder.offer)) for source in sources]
+        self._tasks.append(loop.create_task(sweep(self.active, config)))
+        for task in self._tasks:
+            task.add_done_callback(_log_end)
+
+    def serving_table(self) -> ServingTable:
+        """Return what is served now.
+
+        Raises :class:`UnavailableError` before the first Snapshot and while draining.
+        """
+        table = self.table
+        if table is None or self.is_draining:
+            raise UnavailableError(
+                "The gateway is shutting down." if self.is_draining else "The gateway is starting.",
+                code="draining" if self.is_draining else "starting",
+                retry_after_seconds=1.0,
+            )
+        return table
+
+    async def drain(self) -> None:
+        """Let running requests end, for ``drain_seconds`` at the most, then settle what is left.
+
+        New requests are refused meanwhile.
+        """
+        self.is_draining = True
+        deadline = self.loop.time() + self.config.drain_seconds
+        while self.active and self.loop.time() < deadline:  # noqa: ASYNC110 - once in a lifetime
+            await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        """Settle what still runs and close the journal. Call outside of the running loop."""
+        for task in self._tasks:
+            task.cancel()
+        for request in list(self.active):
+            request.interrupt()
+        self.journal.close()
+
+    def _swap(self, snapshot: Snapshot) -> None:
+        self.table = build_serving_table(snapshot, self._endpoints)
+        _LOG.info("snapshot: version %d is served", snapshot.version)
+
+    def _make_endpoint(self, replica: Replica) -> Endpoint:
+        return Endpoint(
+            replica.base_url,
+            secret=replica.secret,
+            connect_timeout_seconds=self.config.connect_timeout_seconds,
+        )
+
+
+def _log_end(task: asyncio.Task[None]) -> None:
+    """A background task that ends by itself has a fault: say so."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _LOG.critical("background task ended", exc_info=error)

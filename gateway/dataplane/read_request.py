@@ -1,0 +1,103 @@
+"""Reading a request: the body within its limit, then the members that we need, exactly typed.
+
+Nothing else of the body is looked at or changed (:mod:`gateway.dataplane.engine_body`).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import msgspec
+
+from gateway.dataplane.rsgi_types import HttpExchange, RequestHeaders
+from gateway.errors import BodyTooLargeError, InvalidRequestError
+from gateway.openai_schema.requests import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationRequest,
+)
+
+_DECODERS: dict[str, msgspec.json.Decoder[ChatCompletionRequest | CompletionRequest]] = {
+    "chat.completions": msgspec.json.Decoder(ChatCompletionRequest),
+    "completions": msgspec.json.Decoder(CompletionRequest),
+}
+_MEMBER = re.compile(r"at `\$\.([A-Za-z_]+)")
+_MISSING = re.compile(r"missing required field `([a-z_]+)`")
+
+
+async def read_body(headers: RequestHeaders, exchange: HttpExchange, limit_bytes: int) -> bytes:
+    """Return the request's body, unpacked if it was sent with gzip.
+
+    Raises :class:`BodyTooLargeError` as soon as the limit is passed, and
+    :class:`InvalidRequestError` for another content type or encoding.
+    """
+    content_type = headers.get("content-type")
+    if content_type is not None and content_type != "application/json":
+        media_type = content_type.partition(";")[0].strip().lower()
+        if media_type != "application/json" and not media_type.endswith("+json"):
+            raise InvalidRequestError(
+                "The content type must be application/json.", code="unsupported_content_type"
+            )
+    length = headers.get("content-length")
+    if length is None:
+        body = await _read_chunked(exchange, limit_bytes)
+    elif not length.isascii() or not length.isdigit() or int(length) > limit_bytes:
+        raise _too_large(limit_bytes)
+    else:
+        body = await exchange()
+    encoding = headers.get("content-encoding")
+    return body if encoding is None else _unpack(body, encoding, limit_bytes)
+
+
+def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
+    """Return the members of ``body`` that we read.
+
+    Raises :class:`InvalidRequestError`, naming the member where one is at fault.
+    """
+    try:
+        return _DECODERS[endpoint].decode(body)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        member = _MEMBER.search(text) or _MISSING.search(text)
+        param = None if member is None else member[1]
+        raise InvalidRequestError(f"{text}.", param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"The body is not valid JSON: {error}.", code="malformed_json"
+        ) from None
+
+
+async def _read_chunked(exchange: HttpExchange, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in exchange:
+        size += len(part)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unpack(body: bytes, encoding: str, limit_bytes: int) -> bytes:
+    """Unpack gzip, never to more than the limit (a small body may hold gigabytes)."""
+    if encoding.lower() == "identity":
+        return body
+    if encoding.lower() != "gzip":
+        raise InvalidRequestError(
+            "The content encoding must be gzip or none.", code="unsupported_content_encoding"
+        )
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(body, limit_bytes + 1)
+    except zlib.error:
+        raise InvalidRequestError("The body is not valid gzip.", code="malformed_gzip") from None
+    if len(unpacked) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not unpacker.eof:
+        raise InvalidRequestError("The body is not valid gzip.", code="malformed_gzip")
+    return unpacked
+
+
+def _too_large(limit_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body is over the limit of {limit_bytes} bytes.")

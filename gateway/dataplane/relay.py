@@ -1,0 +1,159 @@
+"""Step 5 for streams: bytes to the client as they come, whole frames at a time.
+
+The reply's status is sent with the first frames, so that an engine that fails before them is still
+an honest HTTP error. The close record is written before the last frames leave. A stream that ends
+without ``[DONE]`` and without any ``finish_reason`` was cut: its last event is an error, and no
+``[DONE]`` ever follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from granian.rsgi import ProtocolClosed
+
+from backends.errors import BackendError, ReplyCutError
+from backends.sse import FrameAligner
+from billing.usage.event import RequestStatus
+from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
+from gateway.dataplane.answer import error_event
+from gateway.dataplane.engine_errors import backend_error, stream_error
+from gateway.dataplane.stream_editor import DONE_FRAME, StreamEditor
+from gateway.errors import ApiError
+
+if TYPE_CHECKING:
+    from backends.http_pool import Connection
+    from gateway.dataplane.rsgi_types import HeaderList, HttpExchange, StreamTransport
+    from gateway.dataplane.serving_table import ServedRoute
+
+_LAST_BYTES_SECONDS = 0.5  # how long the engine may take to close a reply that is done
+
+
+class StreamRelay:
+    """Relays one stream; :meth:`run` is called once."""
+
+    __slots__ = (
+        "_aligner",
+        "_connection",
+        "_editor",
+        "_exchange",
+        "_headers",
+        "_request",
+        "_route",
+        "_transport",
+    )
+
+    def __init__(
+        self,
+        request: ActiveRequest,
+        connection: Connection,
+        *,
+        editor: StreamEditor,
+        max_frame_bytes: int,
+        route: ServedRoute,
+        exchange: HttpExchange,
+        headers: HeaderList,
+    ) -> None:
+        self._request = request
+        self._connection = connection
+        self._editor = editor
+        self._aligner = FrameAligner(max_frame_bytes)
+        self._route = route
+        self._exchange = exchange
+        self._headers = headers
+        self._transport: StreamTransport | None = None
+        request.stream_usage = editor.usage
+
+    async def run(self) -> None:
+        """Relay until the end, whatever it is, and settle.
+
+        Raises :class:`ApiError` or :class:`BackendError` only while nothing was sent: then the
+        client can still be given a status.
+        """
+        try:
+            last_frames = await self._relay_frames()
+        except ProtocolClosed:
+            self._conclude_client_gone()
+            return
+        except BackendError as error:
+            await self._end_broken(error)
+            return
+        if self._editor.error is not None:
+            meaning = stream_error(self._editor.error, self._route)
+            await self._end_with_error(meaning.error, meaning.status, last_frames)
+        elif self._editor.is_finished:
+            await self._end_complete(last_frames)
+        else:
+            await self._end_broken(ReplyCutError("The stream ended without an end."))
+
+    async def _relay_frames(self) -> bytes:
+        """Relay what comes; return the edited frames that end the stream, not sent yet."""
+        read, feed, edit = self._connection.read, self._aligner.feed, self._editor.edit
+        editor, request = self._editor, self._request
+        while data := await read():
+            frames = feed(data)
+            if not frames:
+                continue
+            out = edit(frames)
+            if request.first_token_at_us is None and editor.has_content:
+                request.first_token_at_us = time.time_ns() // 1000
+            if editor.is_done or editor.error is not None:
+                return out
+            if out:
+                if self._transport is None:
+                    self._begin()
+                await self._transport.send_bytes(out)  # type: ignore[union-attr]  # begun above
+        frames = self._aligner.finish()
+        return edit(frames) if frames else b""
+
+    def _begin(self) -> StreamTransport:
+        self._request.watch_client(asyncio.get_running_loop())
+        self._transport = self._exchange.response_stream(200, self._headers)
+        return self._transport
+
+    async def _end_complete(self, last_frames: bytes) -> None:
+        if not self._editor.is_done:
+            last_frames += DONE_FRAME  # the answer is whole; clients wait for the mark
+        self._conclude(RequestStatus.COMPLETED, 200)
+        transport = self._transport or self._begin()
+        try:
+            await transport.send_bytes(last_frames)
+            await asyncio.wait_for(self._connection.read_to_end(), _LAST_BYTES_SECONDS)
+        except (ProtocolClosed, BackendError, TimeoutError):
+            return  # the answer was whole and is settled; the connection is not kept
+
+    async def _end_broken(self, error: BackendError) -> None:
+        if isinstance(error, ClientGoneError):
+            self._conclude_client_gone()
+            return
+        if self._editor.is_finished:  # only the mark or the last chunk's end is missing
+            await self._end_complete(b"")
+            return
+        if self._transport is None:
+            raise error
+        await self._end_with_error(backend_error(error), RequestStatus.TRUNCATED)
+
+    async def _end_with_error(
+        self, error: ApiError, status: RequestStatus, last_frames: bytes = b""
+    ) -> None:
+        transport = self._transport or (self._begin() if last_frames else None)
+        if transport is None:
+            self._request.conclude(status, error.status, error_code=error.code)
+            raise error
+        self._conclude(RequestStatus.TRUNCATED, 200, error_code=error.code)
+        try:
+            await transport.send_bytes(last_frames + error_event(error))
+        except ProtocolClosed:
+            return  # nobody is there to be told
+
+    def _conclude_client_gone(self) -> None:
+        self._conclude(RequestStatus.CLIENT_CLOSED, 499, error_code="client_closed")
+
+    def _conclude(
+        self, status: RequestStatus, http_status: int, *, error_code: str | None = None
+    ) -> None:
+        usage = self._editor.usage.total()
+        self._request.conclude(status, http_status, usage=usage, error_code=error_code)
+        self._request.settle()

@@ -1,0 +1,191 @@
+"""What is changed in a stream on its way to the client, and what is learned from it.
+
+Frames arrive whole (:class:`backends.sse.FrameAligner`). The common case, a run of
+``data: {"id"…}\\n\\n`` frames, is told by counting bytes and relayed without parsing; everything
+else (comments, several data lines, ``[DONE]``, errors, foreign shapes) is read event by event.
+
+Changed, and nothing else: the model's name, if the client asked for another; usage that we asked
+for and the client did not. Never relayed: data that is not a JSON object or ``[DONE]``.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from backends.sse import read_events
+from gateway.dataplane.stream_usage import StreamUsage
+from gateway.openai_schema.replies import Chunk, ErrorDetail
+
+DONE_FRAME = b"data: [DONE]\n\n"
+
+_PLAIN_START = b'data: {"id"'
+_PLAIN_NEXT = b'\n\ndata: {"id"'
+# Usage with at most two levels below it, as its details are.
+_USAGE_MEMBER = re.compile(
+    rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})'
+)
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
+_CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]')
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
+
+_decode_chunk = msgspec.json.Decoder(Chunk).decode
+_decode_error = msgspec.json.Decoder(ErrorDetail).decode
+
+
+class StreamEditor:
+    """Edits one stream; :meth:`edit` is called with each run of whole frames."""
+
+    __slots__ = (
+        "_before",
+        "_hides_continuous",
+        "_hides_total",
+        "_latest",
+        "_rename",
+        "_usage_key",
+        "error",
+        "has_content",
+        "is_done",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        *,
+        usage: StreamUsage,
+        rename: ModelRename | None,
+        hides_total: bool,
+        hides_continuous: bool,
+    ) -> None:
+        """Prepare for one stream.
+
+        ``hides_total``: the client did not ask for the closing usage chunk. ``hides_continuous``:
+        it did not ask for usage on every chunk.
+        """
+        self.usage = usage
+        self.is_done = False  # [DONE] came
+        self.has_content = False  # a non-empty piece of the answer came
+        self.error: ErrorDetail | None = None  # the engine reported an error inside the stream
+        self._rename = rename
+        self._hides_total = hides_total
+        self._hides_continuous = hides_continuous
+        self._usage_key = b""
+        self._before = self._latest = b""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer is whole: ``[DONE]`` came, or a choice told why it ended."""
+        return self.is_done or bool(_FINISH.search(self._before) or _FINISH.search(self._latest))
+
+    def edit(self, frames: bytes) -> bytes:
+        """Return what the client gets for ``frames``."""
+        if not (
+            frames.startswith(_PLAIN_START)
+            and frames.count(b"\n") == 2 * frames.count(_PLAIN_NEXT) + 2
+        ):
+            return self._edit_events(frames)
+        self._before, self._latest = self._latest, frames
+        if not self.has_content:
+            self.has_content = _CONTENT.search(frames) is not None
+        if not self._usage_key:  # engines write either with or without a space after the colon
+            spaced = frames.startswith(b'data: {"id": ')
+            self._usage_key = b'"usage": {' if spaced else b'"usage":{'
+        if frames.rfind(self._usage_key) >= 0:
+            self.usage.note(frames)
+            if self._hides_continuous:
+                frames = self._without_usage(frames)
+        return frames if self._rename is None else self._rename.apply(frames)
+
+    def _without_usage(self, frames: bytes) -> bytes:
+        kept = []
+        for frame in frames.split(b"\n\n"):
+            if self._usage_key in frame:
+                if _NO_CHOICES.search(frame) or b'"choices"' not in frame:
+                    if self._hides_total:
+                        continue
+                    kept.append(frame)
+                    continue
+                kept.append(_USAGE_MEMBER.sub(b"", frame))
+            else:
+                kept.append(frame)
+        return b"\n\n".join(kept)
+
+    def _edit_events(self, frames: bytes) -> bytes:
+        """The careful way: event by event, by the rules of server-sent events."""
+        out: list[bytes] = []
+        for event in read_events(frames):
+            out.extend(b": %b\n\n" % comment for comment in event.comments)
+            if event.data is None or self.error is not None:
+                continue
+            data = event.data.strip()
+            if data == b"[DONE]":
+                self.is_done = True
+                out.append(DONE_FRAME)
+                continue
+            edited = self._edit_data(data, event.name)
+            if edited:
+                out.append(b"data: %b\n\n" % edited)
+        return b"".join(out)
+
+    def _edit_data(self, data: bytes, name: bytes) -> bytes:
+        """Return the client's version of one event's data; b"" drops it."""
+        if not data.startswith(b"{"):
+            return b""
+        data = data.replace(b"\n", b" ")  # JSON has raw line ends between tokens only
+        try:
+            chunk = _decode_chunk(data)
+        except msgspec.ValidationError:
+            # An object of a shape that we do not know is the client's to judge; counts that are no
+            # integers are no counts: the request is settled as one whose usage is unknown.
+            return _USAGE_MEMBER.sub(b"", data) if self._hides_continuous else data
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return b""
+        if name == b"error" or chunk.object == "error" or _is_error(chunk.error):
+            self.error = _error_detail(chunk)
+            return b""
+        self._before, self._latest = self._latest, data
+        if not self.has_content:
+            self.has_content = _CONTENT.search(data) is not None
+        if chunk.usage is not None:
+            self.usage.note_chunk(chunk)
+            if chunk.choices:
+                if self._hides_continuous:
+                    data = _USAGE_MEMBER.sub(b"", data)
+            elif self._hides_total:
+                return b""
+        return data if self._rename is None else self._rename.apply(data)
+
+
+class ModelRename:
+    """Puts the name that the client asked for where the engine wrote its own.
+
+    The search is for the whole member: inside a JSON string its quotes would be escaped.
+    """
+
+    __slots__ = ("_new", "_old", "_old_spaced")
+
+    def __init__(self, engine_model: str, route: str) -> None:
+        old, new = msgspec.json.encode(engine_model), msgspec.json.encode(route)
+        self._old = b'"model":' + old
+        self._old_spaced = b'"model": ' + old
+        self._new = b'"model":' + new
+
+    def apply(self, data: bytes) -> bytes:
+        """Return ``data`` with every such member renamed."""
+        if self._old in data:
+            return data.replace(self._old, self._new)
+        return data.replace(self._old_spaced, self._new)
+
+
+def _is_error(error: msgspec.Raw | None) -> bool:
+    return error is not None and bytes(error) != b"null"
+
+
+def _error_detail(chunk: Chunk) -> ErrorDetail:
+    if chunk.error is not None:
+        try:
+            return _decode_error(chunk.error)
+        except msgspec.DecodeError:
+            return ErrorDetail()
+    return ErrorDetail(message=chunk.message, code=chunk.code)

@@ -1,0 +1,85 @@
+"""What a stream has cost so far: usage found in frames, read only when somebody asks.
+
+vLLM's ``continuous_usage_stats`` puts cumulative counts on every chunk: the last one counts, not
+the sum. With several choices (``n`` > 1, or several prompts) each chunk counts only its own choice,
+so the last of each choice is kept and they are added up, until the closing chunk, which has no
+choices, gives the total.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from backends.sse import read_events
+from billing.usage.event import TokenUsage
+from gateway.openai_schema.replies import Chunk, Usage
+
+_decode_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+class StreamUsage:
+    """Cumulative counts of one stream."""
+
+    __slots__ = ("_by_choice", "_choices_per_prompt", "_frames", "_is_final", "_last")
+
+    def __init__(self, *, choices_per_prompt: int, has_many_prompts: bool) -> None:
+        self._choices_per_prompt = choices_per_prompt
+        self._by_choice: dict[int, Usage] | None = (
+            {} if choices_per_prompt > 1 or has_many_prompts else None
+        )
+        self._frames: bytes | None = None  # unread frames that carry usage
+        self._last: Usage | None = None
+        self._is_final = False
+
+    def note(self, frames: bytes) -> None:
+        """Take frames that carry usage. Cheap: they are read later, unless choices must be told."""
+        if self._by_choice is None:
+            self._frames = frames
+            return
+        for event in read_events(frames):
+            self._take(event.data)
+
+    def note_chunk(self, chunk: Chunk) -> None:
+        """Take a chunk that was decoded anyway."""
+        self._read_noted()
+        usage = chunk.usage
+        if usage is None or self._is_final:
+            return
+        if self._by_choice is not None and chunk.choices:
+            self._by_choice[chunk.choices[0].index] = usage
+            return
+        self._last = usage
+        self._is_final = not chunk.choices
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the engine has told any counts yet."""
+        return self._frames is not None or self._last is not None or bool(self._by_choice)
+
+    def total(self) -> TokenUsage:
+        """Return the counts so far; all None if the engine has told none."""
+        self._read_noted()
+        if self._is_final or not self._by_choice:
+            return TokenUsage() if self._last is None else self._last.to_token_usage()
+        inputs: dict[int, int] = {}
+        outputs = 0
+        for index, usage in self._by_choice.items():
+            prompt = index // self._choices_per_prompt
+            inputs[prompt] = max(inputs.get(prompt, 0), usage.prompt_tokens or 0)
+            outputs += usage.completion_tokens or 0
+        return TokenUsage(sum(inputs.values()), None, outputs, None)
+
+    def _read_noted(self) -> None:
+        frames, self._frames = self._frames, None
+        if frames is not None:
+            for event in read_events(frames):
+                self._take(event.data)
+
+    def _take(self, data: bytes | None) -> None:
+        if data is None or not data.startswith(b"{"):
+            return
+        try:
+            chunk = _decode_chunk(data)
+        except msgspec.DecodeError:
+            return  # a chunk of another shape has no counts that we could trust
+        self.note_chunk(chunk)

@@ -1,0 +1,49 @@
+"""One timer for all requests of a worker: timeouts, clients that left, progress records.
+
+Twenty passes a second over the running requests cost less than timers and watchers of their own
+for each, most of which would be made only to be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from backends.errors import BackendTimeoutError
+
+if TYPE_CHECKING:
+    from gateway.dataplane.active_request import ActiveRequest
+    from gateway.dataplane.config import DataPlaneConfig
+
+SWEEP_SECONDS = 0.05
+PROGRESS_SECONDS = 1.0  # what a kill -9 of a worker can lose of a running stream
+
+
+async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
+    """Watch over ``active`` until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        now = loop.time()
+        for request in list(active):
+            # Whole answers are watched only when they take long.
+            if not request.is_watched and now - request.admitted_at > SWEEP_SECONDS:
+                request.watch_client(loop)
+            _check_timeout(request, now, config)
+            if request.is_progress_due(now, PROGRESS_SECONDS):
+                request.record_progress(now)
+
+
+def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:
+    connection = request.connection
+    if connection is None:
+        return
+    silent_seconds = now - max(connection.last_received_at, request.admitted_at)
+    if not request.identity.is_stream:
+        limit = config.reply_timeout_seconds
+    elif request.first_token_at_us is None:
+        limit = config.first_token_timeout_seconds
+    else:
+        limit = config.idle_timeout_seconds
+    if silent_seconds > limit:
+        connection.abort(BackendTimeoutError(f"The engine was silent for {limit:g} s."))

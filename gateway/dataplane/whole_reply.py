@@ -1,0 +1,102 @@
+"""Step 5 for whole answers: read, meter, rename, and say what it cost."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from backends.errors import MalformedReplyError, ReplyTooLargeError
+from billing.clock import from_epoch_us
+from billing.pricing.price_book import PriceTerms
+from billing.pricing.rate import ImplausibleUsageError, rate
+from billing.usage.event import RequestStatus, TokenUsage
+from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
+from gateway.dataplane.engine_errors import engine_error
+from gateway.openai_schema.replies import Reply
+
+if TYPE_CHECKING:
+    from backends.http_pool import Connection
+    from gateway.dataplane.rsgi_types import HeaderList
+    from gateway.dataplane.serving_table import ServedRoute
+    from gateway.snapshot.model import ApiKeyEntry
+
+_decode_reply = msgspec.json.Decoder(Reply).decode
+_GZIP_OR_ZLIB = 47  # zlib's wbits: 15, and 32 to tell the two formats apart by their header
+
+
+async def read_whole_reply(
+    request: ActiveRequest,
+    connection: Connection,
+    *,
+    route: ServedRoute,
+    caller: ApiKeyEntry,
+    limit_bytes: int,
+) -> WholeAnswer:
+    """Return the client's answer and conclude the request.
+
+    Raises :class:`ApiError` for an engine's refusal or failure (concluded too), and
+    :class:`BackendError` when the reply breaks or is no JSON.
+    """
+    body = await connection.read_all(limit_bytes)
+    encoding = connection.headers.get(b"content-encoding", b"identity").lower()
+    if encoding != b"identity":  # we asked for none; some answer so nevertheless
+        body = _unpack(body, encoding, limit_bytes)
+    status = connection.status
+    if status != 200:
+        error = engine_error(status, body, connection.headers, route)
+        is_refusal = error.status < 500
+        request.conclude(
+            RequestStatus.REJECTED if is_refusal else RequestStatus.FAILED,
+            error.status,
+            error_code=error.code,
+        )
+        raise error
+    usage = _read_usage(body)
+    request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
+    if route.rename is not None:
+        body = route.rename.apply(body)
+    timeline = route.prices.get(caller.price_book_id)
+    if timeline is None:
+        return WholeAnswer(200, body, [JSON_TYPE])
+    price = timeline.find_at(from_epoch_us(request.identity.started_at_us))
+    return WholeAnswer(200, body, [JSON_TYPE, *_charge_headers(usage, price)])
+
+
+def _read_usage(body: bytes) -> TokenUsage:
+    """Return the reply's counts; raise when the reply is no JSON object."""
+    try:
+        usage = _decode_reply(body).usage
+    except msgspec.ValidationError:
+        if body.lstrip()[:1] != b"{":
+            raise MalformedReplyError("The engine's reply is no JSON object.") from None
+        return TokenUsage()  # counts that are no integers are no counts
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise MalformedReplyError("The engine's reply is not valid JSON.") from None
+    return TokenUsage() if usage is None else usage.to_token_usage()
+
+
+def _charge_headers(usage: TokenUsage, price: PriceTerms | None) -> HeaderList:
+    """Return what the answer costs, if its price and counts are known; the receipt is the proof."""
+    if price is None or usage.input_tokens is None or usage.output_tokens is None:
+        return []
+    try:
+        charge = rate(usage, price).charge
+    except ImplausibleUsageError:
+        return []
+    return [("x-forebay-charge", f"{charge:f}"), ("x-forebay-currency", price.currency)]
+
+
+def _unpack(body: bytes, encoding: bytes, limit_bytes: int) -> bytes:
+    if encoding not in (b"gzip", b"deflate"):
+        raise MalformedReplyError("The engine's reply has an encoding that we did not ask for.")
+    unpacker = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
+    try:
+        unpacked = unpacker.decompress(body, limit_bytes + 1)
+    except zlib.error:
+        raise MalformedReplyError("The engine's reply is not what its encoding says.") from None
+    if len(unpacked) > limit_bytes:
+        raise ReplyTooLargeError(f"The engine's reply is over {limit_bytes} bytes.")
+    return unpacked
