@@ -116,12 +116,14 @@ class Settings(BaseSettings):
     admin_email: str = "admin@forebay.local"
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 32 * MIB
+    max_reply_bytes: Annotated[int, Field(ge=1024)] = 256 * MIB
     max_frame_bytes: Annotated[int, Field(ge=1024)] = 16 * MIB
     connect_timeout_seconds: Seconds = 5.0
     first_token_timeout_seconds: Seconds = 300.0
     idle_timeout_seconds: Seconds = 120.0
+    reply_timeout_seconds: Seconds = 900.0
     drain_seconds: Seconds = 30.0
-    journal_fsync_ms: Annotated[int, Field(ge=0, le=10_000)] = 5  # 0: before every answer
+    journal_fsync_ms: Annotated[int, Field(ge=0, le=10_000)] = 10  # 0: before every answer
     ledger_post_seconds: Seconds = 60.0
 
     @classmethod

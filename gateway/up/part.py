@@ -14,6 +14,7 @@ from gateway.up.leashed_process import LeashedProcess, ProcessSpec
 from gateway.up.log_tail import find_last_line
 
 _PROBE_SECONDS = 2.0
+_OK = http.client.OK
 _FAILURE_MARKERS = ("ERROR", "CRITICAL", "Error:", "error:", "leash:")
 
 
@@ -86,15 +87,19 @@ class ServicePart:
 
 def answers_http(url: str) -> bool:
     """Tell whether ``GET url`` is answered with 200 within 2 seconds."""
+    return _get_status(url, {}) == _OK
+
+
+def _get_status(url: str, headers: Mapping[str, str]) -> int | None:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(
         parts.hostname or "", parts.port, timeout=_PROBE_SECONDS
     )
     try:
-        connection.request("GET", parts.path or "/")
-        return connection.getresponse().status == http.client.OK
+        connection.request("GET", parts.path or "/", headers=dict(headers))
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 
@@ -109,3 +114,8 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def is_authorized(base_url: str, secret: str) -> bool:
+    """Tell whether the data plane at ``base_url`` (ends in /v1) accepts the secret."""
+    return _get_status(f"{base_url}/models", {"Authorization": f"Bearer {secret}"}) == _OK

@@ -1,0 +1,80 @@
+"""Ask the control API and turn its errors into sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.cli.errors import NotRunningError, RefusedError
+from gateway.cli.locate import get_control_plane
+from gateway.settings import Settings
+
+_TIMEOUT_SECONDS = 30.0
+
+
+class ControlClient:
+    """One command's conversation with the control API."""
+
+    def __init__(self, settings: Settings) -> None:
+        import httpx  # not in a slim data-plane install, whose commands never come here
+
+        self._url, token = get_control_plane(settings)
+        self._http = httpx.Client(
+            base_url=f"{self._url}/api/v1",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=_TIMEOUT_SECONDS,
+            trust_env=False,  # the admin token must not pass a proxy that the environment names
+        )
+
+    def get(self, path: str, **query: str | int | None) -> dict[str, Any]:
+        """Return the answer to ``GET path``; parameters that are None stay away.
+
+        Raises :class:`NotRunningError` or :class:`RefusedError`.
+        """
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask("GET", path, query=given)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer to ``POST path``; fields that are None stay away.
+
+        Raises :class:`NotRunningError` or :class:`RefusedError`.
+        """
+        given = {name: value for name, value in (body or {}).items() if value is not None}
+        return self._ask("POST", path, body=given)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        import httpx
+
+        try:
+            with self._http as http:
+                reply = http.request(method, path, params=query, json=body)
+                content = reply.json()
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise NotRunningError(
+                f"Forebay's control plane does not answer at {self._url}; is `forebay up` running?"
+            ) from None
+        except httpx.HTTPError as error:
+            raise RefusedError(f"The control plane at {self._url} failed: {error}.") from None
+        except ValueError:
+            raise RefusedError(
+                f"What answers at {self._url} is no Forebay control plane."
+            ) from None
+        if reply.is_success and isinstance(content, dict):
+            return content
+        raise RefusedError(_sentence(content, reply.status_code))
+
+
+def _sentence(content: Any, status: int) -> str:
+    try:
+        error = content["error"]
+        about = f" ({error['param']})" if error.get("param") else ""
+        return f"{error['message']}{about}"
+    except (KeyError, TypeError):
+        return f"The control plane answered with HTTP status {status}."

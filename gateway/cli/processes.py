@@ -1,0 +1,153 @@
+"""The commands that are one process each: what ``forebay up`` supervises and containers run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+from pydantic import SecretStr
+
+from gateway.cli.errors import CliError
+from gateway.cli.locate import get_database_url
+from gateway.cli.options import StateDirOption
+from gateway.settings import Settings
+
+engine = typer.Typer(no_args_is_help=True, help="Run an engine.")
+
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
+PortOption = Annotated[str | None, typer.Option("--port", metavar="PORT", help="Public port.")]
+AdminPortOption = Annotated[
+    str | None, typer.Option("--admin-port", metavar="PORT", help="Port of the admin page.")
+]
+WorkersOption = Annotated[
+    str | None, typer.Option("--workers", metavar="N", help="Processes. Default: one a core.")
+]
+
+
+def migrate(state_dir: StateDirOption = None) -> None:
+    """Bring the database schema to this version."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from migrations.runner import upgrade
+
+    url = get_database_url(Settings.load(state_dir=state_dir))
+    try:
+        upgrade(url)
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise CliError(f"The database cannot be migrated: {reason}.") from error
+    print("The database schema is up to date.")
+
+
+def worker(state_dir: StateDirOption = None) -> None:
+    """Run the billing worker: journals to PostgreSQL, exactly once."""
+    from billing.worker import WorkerConfig, run
+
+    settings = Settings.load(state_dir=state_dir)
+    _log_to_stderr()
+    config = WorkerConfig(
+        database_url=get_database_url(settings),
+        journal_dir=settings.journal_dir,
+        ledger_post_seconds=settings.ledger_post_seconds,
+    )
+    raise typer.Exit(run(config))
+
+
+def controlplane(
+    state_dir: StateDirOption = None, host: HostOption = None, admin_port: AdminPortOption = None
+) -> None:
+    """Run the control plane: control API and admin page."""
+    from gateway.controlplane.config import ControlPlaneConfig, ControlPlaneConfigError
+    from gateway.controlplane.serve import run
+    from gateway.up.ports import url_of
+
+    settings = Settings.load(state_dir=state_dir, host=host, admin_port=admin_port)
+    _log_to_stderr()
+    try:
+        config = ControlPlaneConfig(
+            database_url=get_database_url(settings),
+            admin_token=_reveal(settings.admin_token) or "",
+            internal_token=_reveal(settings.internal_token),
+            redis_url=settings.redis_url,
+            state_dir=settings.state_dir,
+            host=settings.host,
+            port=settings.admin_port,
+            public_base_url=url_of(settings.host, settings.port),
+        )
+    except ControlPlaneConfigError as error:
+        raise CliError(f"{error} (FOREBAY_ADMIN_TOKEN, FOREBAY_INTERNAL_TOKEN)") from None
+    raise typer.Exit(run(config))
+
+
+def dataplane(
+    state_dir: StateDirOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    workers: WorkersOption = None,
+) -> None:
+    """Run the data plane: the public API."""
+    from gateway.dataplane.config import DataPlaneConfig
+    from gateway.dataplane.serve import run
+
+    settings = Settings.load(state_dir=state_dir, host=host, port=port, workers=workers)
+    _log_to_stderr()
+    raise typer.Exit(
+        run(
+            DataPlaneConfig(
+                host=settings.host,
+                port=settings.port,
+                workers=settings.workers or os.cpu_count() or 1,
+                journal_dir=settings.journal_dir,
+                snapshot_path=settings.state_dir / "snapshot" / "snapshot.json",
+                redis_url=settings.redis_url,
+                control_url=settings.control_url,
+                internal_token=_reveal(settings.internal_token),
+                max_body_bytes=settings.max_body_bytes,
+                max_reply_bytes=settings.max_reply_bytes,
+                max_frame_bytes=settings.max_frame_bytes,
+                connect_timeout_seconds=settings.connect_timeout_seconds,
+                first_token_timeout_seconds=settings.first_token_timeout_seconds,
+                idle_timeout_seconds=settings.idle_timeout_seconds,
+                reply_timeout_seconds=settings.reply_timeout_seconds,
+                drain_seconds=settings.drain_seconds,
+                journal_fsync_ms=settings.journal_fsync_ms,
+            )
+        )
+    )
+
+
+@engine.callback()
+def engines() -> None:
+    """Run an engine."""
+
+
+@engine.command("local")
+def local_engine(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8000,
+) -> None:
+    """Run the local engine: SmolLM2-135M-Instruct on the CPU, speaking OpenAI's API."""
+    from backends.local.config import LocalEngineConfig
+    from backends.local.server import serve
+
+    try:
+        config = LocalEngineConfig(host=host, port=port)
+    except ValueError as error:
+        raise CliError(f"{error}.") from None
+    raise typer.Exit(serve(config))
+
+
+def _reveal(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a probe

@@ -1,0 +1,318 @@
+"""``forebay up``: the story of a start, a life and a stop, on one page."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gateway.settings import Settings
+from gateway.up.engine_choice import EngineChoice, choose_engine
+from gateway.up.errors import StartError, StateDirectoryError, UpError
+from gateway.up.first_run import (
+    FirstRunSecrets,
+    ShownOnce,
+    forget_first_run_secrets,
+    offer_first_run_secrets,
+)
+from gateway.up.orphans import end_orphans, record_of
+from gateway.up.part import Part, is_authorized
+from gateway.up.parts import (
+    Addresses,
+    ServiceParts,
+    addresses_of,
+    embedded_postgres,
+    embedded_valkey,
+)
+from gateway.up.ports import reserve_port
+from gateway.up.process_identity import find_start_mark
+from gateway.up.progress import Progress
+from gateway.up.state_directory import StateDirectory
+from gateway.up.stop_requests import StopRequests
+from gateway.up.summary import check_ready_file, print_summary, write_ready_file
+from gateway.up.supervisor import StopWanted, Supervisor
+
+if TYPE_CHECKING:
+    from gateway.controlplane.bootstrap import BootstrapResult
+
+_LOG = logging.getLogger("forebay.up")
+T = TypeVar("T")
+
+EXIT_REFUSED = 2
+EXIT_UNEXPECTED = 1
+_DATABASE_SECONDS = 120.0  # a database that was killed replays its log first
+_ENGINE_SECONDS = 300.0  # a slow disk, many cores' worth of compilation
+_SERVICE_SECONDS = 60.0
+
+
+def run_up(settings: Settings, ready_file: Path | None) -> int:
+    """Start everything, keep it running until a stop is asked for; return the exit code."""
+    progress = Progress()
+    stop_requests = StopRequests()
+    stop_requests.install()
+    state = StateDirectory(settings.state_dir)
+    try:
+        state.prepare()
+        with state.locked():
+            state.make_folders()
+            _log_to(state.log_of("up"))
+            _Up(settings, state, progress, stop_requests, ready_file).run()
+    except UpError as error:
+        _LOG.debug("refused", exc_info=True)
+        progress.fail(str(error))
+        return EXIT_REFUSED
+    except Exception as error:  # noqa: BLE001 - the edge of the process; logged with its trace
+        _LOG.exception("unexpected")
+        kind = type(error).__name__
+        progress.fail(f"Unexpected {kind}: {error} (details in {state.log_of('up')}).")
+        return EXIT_UNEXPECTED
+    return 0
+
+
+@dataclass(frozen=True)
+class _Bootstrapped:
+    """What was offered to the database and what of it the database took."""
+
+    offered: FirstRunSecrets
+    is_new_key: bool
+    is_new_admin: bool
+
+    def choose_shown(self, base_url: str) -> ShownOnce:
+        """Return what to show: what is new, or what a killed start could not show any more.
+
+        The latter is on disk, and the data plane tells whether it was ever committed.
+        """
+        secret, password = self.offered.api_key_secret, self.offered.admin_password
+        if not self.is_new_key and not self.is_new_admin and is_authorized(base_url, secret):
+            return ShownOnce(secret, password)
+        return ShownOnce(
+            secret if self.is_new_key else None, password if self.is_new_admin else None
+        )
+
+
+class _Up:
+    """One run of ``forebay up``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: StateDirectory,
+        progress: Progress,
+        stop_requests: StopRequests,
+        ready_file: Path | None,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._progress = progress
+        self._ready_file = ready_file
+        self._supervisor = Supervisor(progress, stop_requests, self._record)
+        self._addresses: Addresses | None = None
+        self._model = ""
+        self._stop_order: list[Part] = []
+
+    def run(self) -> None:
+        """Start, watch, stop; whatever happens, nothing is left running."""
+        try:
+            port, admin_port, workers = self._check_before_anything()
+            with suppress(StopWanted):
+                self._start(port, admin_port, workers)
+                self._supervisor.watch()
+        finally:
+            # Data plane first, databases last: each stops while what it needs still runs.
+            self._supervisor.stop(self._stop_order)
+            self._state.runtime_file.unlink(missing_ok=True)
+
+    def _check_before_anything(self) -> tuple[int, int, int | None]:
+        """Refuse what cannot work before a single process runs."""
+        earlier = self._state.find_json(self._state.runtime_file) or {}
+        end_orphans(earlier.get("processes", []), self._progress)
+        self._state.runtime_file.unlink(missing_ok=True)
+        settings = self._settings
+        port = reserve_port(settings.host, settings.port, "--port")
+        admin_port = reserve_port(settings.host, settings.admin_port, "--admin-port")
+        self._state.check_space(is_database_embedded=settings.database_url is None)
+        if self._ready_file is not None:
+            check_ready_file(self._ready_file)
+        return port, admin_port, settings.workers
+
+    def _start(self, port: int, admin_port: int, workers: int | None) -> None:
+        internal = self._state.load_secrets()
+        engine_choice = choose_engine(self._settings, self._state, self._progress)
+        self._model = engine_choice.model
+        database_url = self._start_database()
+        redis_url = self._start_valkey()
+        self._addresses = addresses_of(self._settings, port, admin_port, database_url, redis_url)
+        parts = ServiceParts(
+            self._settings,
+            self._state,
+            self._addresses,
+            internal,
+            _count_workers(workers, self._progress, has_redis=redis_url is not None),
+        )
+        engine = parts.engine(engine_choice)
+        if engine is not None:
+            self._launch(engine)  # loads its weights while the rest starts
+        with self._progress.step("database schema"):
+            self._in_background(lambda: _migrate(database_url))
+        bootstrapped = self._bootstrap(database_url, engine_choice)
+        worker, controlplane, dataplane = (
+            parts.worker(),
+            parts.controlplane(),
+            parts.dataplane(),
+        )
+        services: list[Part] = [worker, controlplane, dataplane]
+        self._order_stop([dataplane, worker, controlplane])
+        for service in services:
+            self._supervisor.launch(service)
+        if engine is not None:
+            self._wait_ready(engine, _ENGINE_SECONDS)
+        for service in services:
+            self._wait_ready(service, _SERVICE_SECONDS)
+        self._tell(bootstrapped)
+
+    def _order_stop(self, parts: list[Part]) -> None:
+        """Stop these before what was started earlier."""
+        self._stop_order[:0] = parts
+
+    def _launch(self, part: Part) -> None:
+        self._order_stop([part])
+        self._supervisor.launch(part)
+
+    def _wait_ready(self, part: Part, timeout_seconds: float) -> None:
+        with self._progress.step(part.name):
+            self._supervisor.wait_ready(part, timeout_seconds)
+
+    def _start_database(self) -> str:
+        """Return the database's address, embedded or not."""
+        postgres = embedded_postgres(self._settings, self._state)
+        if postgres is None:
+            self._progress.tell("Database: the one that DATABASE_URL names")
+            return str(self._settings.database_url)
+        with self._progress.step(postgres.name):
+            self._launch(postgres)
+            self._supervisor.wait_ready(postgres, _DATABASE_SECONDS)
+            postgres.ensure_database()
+        return postgres.url
+
+    def _start_valkey(self) -> str | None:
+        """Return the Redis address; None when there is none to be had."""
+        valkey = embedded_valkey(self._settings, self._state)
+        if valkey is None:
+            return self._settings.redis_url
+        with self._progress.step(valkey.name):
+            self._launch(valkey)
+            self._supervisor.wait_ready(valkey, _DATABASE_SECONDS)
+        return valkey.url
+
+    def _bootstrap(self, database_url: str, engine: EngineChoice) -> _Bootstrapped:
+        """See that there is something to serve."""
+        offered = offer_first_run_secrets(self._state)
+
+        def work() -> BootstrapResult:
+            from gateway.up.bootstrap_catalog import (  # noqa: PLC0415 - slow to import
+                bootstrap_catalog,
+            )
+
+            email = self._settings.admin_email
+            return bootstrap_catalog(database_url, engine, offered, admin_email=email)
+
+        with self._progress.step("organization, project, key, prices"):
+            result = self._in_background(work)
+        return _Bootstrapped(offered, result.is_new_key, result.is_new_admin)
+
+    def _tell(self, bootstrapped: _Bootstrapped) -> None:
+        """Print the summary, write the ready file, and only then forget the secrets."""
+        assert self._addresses is not None  # noqa: S101 - for the type checker
+        shown = bootstrapped.choose_shown(self._addresses.base_url)
+        email, root = self._settings.admin_email, self._state.root
+        print_summary(self._addresses, self._model, email, shown, root)
+        if self._ready_file is not None:
+            try:
+                write_ready_file(
+                    self._ready_file,
+                    addresses=self._addresses,
+                    model=self._model,
+                    admin_email=email,
+                    shown=shown,
+                    state_dir=root,
+                )
+            except OSError as error:
+                raise StateDirectoryError(
+                    f"--ready-file {self._ready_file} cannot be written: {error.strerror}."
+                ) from error
+        forget_first_run_secrets(self._state)
+        _LOG.info("up: %s, admin %s", self._addresses.base_url, self._addresses.admin_url)
+
+    def _in_background(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in a thread while the supervisor goes on; return or raise what it does."""
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+                errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            self._supervisor.pause()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _record(self) -> None:
+        """Write ``runtime.json``: for our commands, and for a later start to find orphans."""
+        addresses = self._addresses
+        content = {
+            "pid": os.getpid(),
+            "start_mark": find_start_mark(os.getpid()),
+            "model": self._model,
+            **(asdict(addresses) if addresses else {}),
+            "processes": record_of(self._supervisor.processes()),
+        }
+        try:
+            self._state.write_json(self._state.runtime_file, content)
+        except StateDirectoryError as error:
+            _LOG.warning("%s", error)  # a full disk must not stop what runs
+
+
+def _migrate(database_url: str) -> None:
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - slow to import, needed here only
+
+    from migrations.runner import upgrade  # noqa: PLC0415
+
+    try:
+        upgrade(database_url)
+    except SQLAlchemyError as error:
+        _LOG.exception("migrations")
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise StartError(f"The database cannot be used: {reason}.") from error
+
+
+def _count_workers(wanted: int | None, progress: Progress, *, has_redis: bool) -> int:
+    """Return how many data-plane workers to run: as wanted, else one a core."""
+    if not has_redis:
+        progress.warn("No Valkey for this platform: one data-plane worker, counters in its memory.")
+        return 1
+    if wanted is not None:
+        return wanted
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _log_to(path: Path) -> None:
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    path.chmod(0o600)
+    log = logging.getLogger("forebay")
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
