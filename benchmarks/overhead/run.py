@@ -21,7 +21,7 @@ from benchmarks.overhead.observe import CpuObserver
 from benchmarks.overhead.plan import Plan
 from benchmarks.overhead.report import Report
 from benchmarks.overhead.start_engine import start_engine
-from benchmarks.overhead.start_forebay import start_forebay
+from benchmarks.overhead.start_forebay import check_is_on, start_forebay
 from benchmarks.overhead.start_nginx import start_nginx
 from benchmarks.overhead.take_turns import Turns, take_turns
 from benchmarks.overhead.target import Target, await_answer
@@ -65,6 +65,8 @@ def run_benchmark(
         ]
         for target in started:
             await_answer(target, bench.workloads.json.body)
+            if target.journal:
+                check_is_on(target, bench.workloads.json.body)
         everyone = take_turns(bench, started, measurements)
         figures = {turns.target.name: turns.summary() for turns in everyone}
     return _assemble(bench, everyone, figures, machine, started_at)
