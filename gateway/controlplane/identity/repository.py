@@ -153,4 +153,4 @@ async def list_snapshot_keys(
         )
         .order_by(ApiKey.id)
     )
-    return [SnapshotKey(*row) for row in rows.tuples()]
+    return [SnapshotKey(*row) for row in rows]
