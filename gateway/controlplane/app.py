@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from billing.clock import Clock, utc_now
 from gateway.controlplane import health
 from gateway.controlplane.billing_api import endpoints as billing_endpoints
+from gateway.controlplane.body_limit import BodyLimit
 from gateway.controlplane.catalog import endpoints as catalog_endpoints
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.context import ControlPlane
@@ -49,13 +50,13 @@ def create_app(config: ControlPlaneConfig, *, clock: Clock = utc_now) -> FastAPI
         title="Forebay control API",
         openapi_url=None,
         redirect_slashes=False,
-        max_body_size=config.max_body_bytes,
         lifespan=_lifespan,
     )
     app.state.control_plane = control_plane
     install_error_replies(app)
     app.include_router(_routes())
-    app.add_middleware(RequestEdge)
+    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
+    app.add_middleware(RequestEdge)  # the outermost: added last
     return app
 
 

@@ -6,12 +6,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from billing.money import format_amount, parse_price
 from billing.pricing.models import PriceBook
 from gateway.controlplane.billing_api.prices import NamedPrice, warn_of_unit
 from gateway.controlplane.text_fields import ModelName, Name
+from gateway.controlplane.time_fields import Moment
 
 
 def parse_amount(value: Any) -> Decimal:
@@ -49,7 +50,7 @@ class NewPriceRequest(_Request):
     output_per_million: Amount
     cached_input_per_million: Amount | None = None
     price_book: Name | None = None
-    effective_at: AwareDatetime | None = None
+    effective_at: Moment | None = None
 
 
 class NewPriceBookRequest(_Request):

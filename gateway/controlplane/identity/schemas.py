@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from gateway.controlplane.identity.api_keys import IssuedKey, state_of
 from gateway.controlplane.identity.models import ApiKey
 from gateway.controlplane.passwords import MAX_PASSWORD_CHARACTERS
 from gateway.controlplane.text_fields import ModelName, Name, TimeZoneName, check_visible
+from gateway.controlplane.time_fields import Moment
 
 MAX_GRACE_SECONDS = 30 * 24 * 3600
 _MAX_ROUTES_PER_KEY = 1000
@@ -91,7 +92,7 @@ class NewKeyRequest(_Request):
     name: Name
     project_id: Name | None = None
     allowed_routes: Annotated[list[ModelName], Field(max_length=_MAX_ROUTES_PER_KEY)] | None = None
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
 
 
 class RotateKeyRequest(_Request):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime
 
 from billing.usage.receipts import list_latest_requests
 from billing.usage.report import UsageFilter, UsageGrouping, report_usage
@@ -15,6 +14,7 @@ from gateway.controlplane.reports_api.find_receipt import get_receipt
 from gateway.controlplane.reports_api.schemas import ReceiptAnswer, RequestAnswer, UsageAnswer
 from gateway.controlplane.reports_api.usage_span import choose_span
 from gateway.controlplane.text_fields import IdQuery, TimeZoneName
+from gateway.controlplane.time_fields import Moment
 
 router = APIRouter()
 # Opens for a data plane's token too, see app.py.
@@ -27,8 +27,8 @@ async def show_usage(
     control_plane: ControlPlaneDep,
     *,
     group_by: UsageGrouping = UsageGrouping.DAY,
-    from_at: Annotated[AwareDatetime | None, Query(alias="from")] = None,
-    to_at: Annotated[AwareDatetime | None, Query(alias="to")] = None,
+    from_at: Annotated[Moment | None, Query(alias="from")] = None,
+    to_at: Annotated[Moment | None, Query(alias="to")] = None,
     time_zone: TimeZoneName = "UTC",
     organization_id: IdQuery = None,
     project_id: IdQuery = None,
