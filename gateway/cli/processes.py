@@ -29,16 +29,14 @@ WorkersOption = Annotated[
 
 def migrate(state_dir: StateDirOption = None) -> None:
     """Bring the database schema to this version."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from migrations.runner import upgrade
+    from gateway.up.errors import StartError
+    from gateway.up.migrate_database import migrate_database
 
     url = get_database_url(Settings.load(state_dir=state_dir))
     try:
-        upgrade(url)
-    except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise CliError(f"The database cannot be migrated: {reason}.") from error
+        migrate_database(url)
+    except StartError as error:
+        raise CliError(str(error)) from error
     print("The database schema is up to date.")
 
 

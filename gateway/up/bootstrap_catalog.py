@@ -11,6 +11,7 @@ from gateway.controlplane.bootstrap import BootstrapInput, BootstrapResult, boot
 from gateway.up.engine_choice import EngineChoice
 from gateway.up.errors import OptionError, StartError
 from gateway.up.first_run import FirstRunSecrets
+from gateway.up.migrate_database import reason_of
 
 _LOG = logging.getLogger("forebay.up")
 _ORGANIZATION = "My organization"
@@ -52,7 +53,6 @@ def bootstrap_catalog(
     except ValueError as error:
         raise OptionError(f"The engine {engine.base_url} cannot be set up: {error}.") from error
     except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise StartError(f"The database cannot be used: {reason}.") from error
+        raise StartError(f"The database cannot be used: {reason_of(error)}.") from error
     _LOG.info("bootstrap made: %s", ", ".join(result.created) or "nothing")
     return result

@@ -7,7 +7,7 @@ and with SIGKILL once the grace is over; the byte ``!`` means "at once". On Linu
 sends the stop signal when the leash itself is killed.
 
 SPEC is JSON: ``command``, ``log``, ``stop_signal``, ``grace_seconds``, ``user`` (null or
-``[uid, gid]``), ``pass_fds``. The first line on standard output is the process id. The exit code is
+``[uid, gid]``), ``pass_fds``, ``remove_directory`` (null, or one to remove at the end if empty). The first line on standard output is the process id. The exit code is
 the process's own; 128 + n when signal n ended it.
 """
 
@@ -37,6 +37,9 @@ def main() -> int:
     os.write(1, b"%d\n" % process.pid)
     exit_code = _watch(process, spec, wake_fd)
     _sweep_group(process.pid)
+    if spec["remove_directory"] is not None:
+        with contextlib.suppress(OSError):  # not empty: the next start cleans or uses it
+            os.rmdir(spec["remove_directory"])  # noqa: PTH106 - pathlib would double the start time
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 

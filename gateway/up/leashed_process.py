@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -41,7 +41,9 @@ class ProcessSpec:
     stop_signal: int = signal.SIGTERM
     grace_seconds: float = 30.0  # between the stop signal and SIGKILL
     user: ServerUser | None = None
-    pass_fds: tuple[int, ...] = field(default=())
+    pass_fds: tuple[int, ...] = ()
+    remove_directory: Path | None = None  # removed at the end if it is empty
+    orphan_patience_seconds: float = 1.5  # how long a later start waits before it kills it
 
 
 class LeashedProcess:
@@ -64,6 +66,7 @@ class LeashedProcess:
             "grace_seconds": spec.grace_seconds,
             "user": None if spec.user is None else [spec.user.uid, spec.user.gid],
             "pass_fds": spec.pass_fds,
+            "remove_directory": str(spec.remove_directory) if spec.remove_directory else None,
         }
         leash = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_LEASH), json.dumps(instructions)],

@@ -9,8 +9,8 @@ from gateway.up.leashed_process import LeashedProcess
 from gateway.up.process_identity import end_orphan, is_same_process, wait_until_gone
 from gateway.up.progress import Progress
 
-# Their leashes told them to stop when their owner died; streams that still run are cut after this.
-_PATIENCE_SECONDS = 5.0
+# The leash sweeps what the process left in its group (data-plane workers); it takes this long.
+_SWEEP_SECONDS = 10.0
 
 
 def record_of(processes: Iterable[tuple[str, LeashedProcess]]) -> list[dict[str, Any]]:
@@ -23,13 +23,17 @@ def record_of(processes: Iterable[tuple[str, LeashedProcess]]) -> list[dict[str,
             "leash_pid": process.leash_pid,
             "leash_start_mark": process.leash_start_mark,
             "stop_signal": int(process.spec.stop_signal),
+            "patience_seconds": process.spec.orphan_patience_seconds,
         }
         for name, process in processes
     ]
 
 
 def end_orphans(record: Iterable[dict[str, Any]], progress: Progress) -> None:
-    """Wait for the recorded processes to end, and end those that do not; touch no other process."""
+    """Wait for the recorded processes to end, and end those that do not; touch no other process.
+
+    Their leashes told them to stop when their owner died.
+    """
     alive = [entry for entry in record if is_same_process(entry["pid"], entry["start_mark"])]
     for entry in alive:
         with progress.step(f"wait for the {entry['name']} of an earlier run to end"):
@@ -37,7 +41,6 @@ def end_orphans(record: Iterable[dict[str, Any]], progress: Progress) -> None:
                 entry["pid"],
                 entry["start_mark"],
                 stop_signal=entry["stop_signal"],
-                patience_seconds=_PATIENCE_SECONDS,
+                patience_seconds=entry["patience_seconds"],
             )
-            # The leash sweeps what the process left in its group (data-plane workers).
-            wait_until_gone(entry["leash_pid"], entry["leash_start_mark"], 2 * _PATIENCE_SECONDS)
+            wait_until_gone(entry["leash_pid"], entry["leash_start_mark"], _SWEEP_SECONDS)

@@ -38,9 +38,6 @@ class Part(Protocol):
     def explain_failure(self) -> str:
         """Return one sentence on why it did not start, from its log."""
 
-    def clean_up(self) -> None:
-        """Remove what the stopped part leaves outside the state directory."""
-
 
 class ReadinessProbe(Protocol):
     """Tells whether a part serves."""
@@ -80,9 +77,6 @@ class ServicePart:
         line = find_last_line(self.log_path, self.failure_markers)
         said = f": {line}" if line else ""
         return f"The {self.name} did not start{said} (log: {self.log_path})."
-
-    def clean_up(self) -> None:
-        """Nothing lies elsewhere."""
 
 
 def answers_http(url: str) -> bool:

@@ -14,6 +14,7 @@ from gateway.up.engine_choice import LOCAL_HOST, EngineChoice
 from gateway.up.part import ServicePart, answers_http, is_locked
 from gateway.up.ports import url_of
 from gateway.up.postgres import EmbeddedPostgres
+from gateway.up.progress import Progress
 from gateway.up.state_directory import InternalSecrets, StateDirectory
 from gateway.up.valkey import EmbeddedValkey, find_valkey_program
 
@@ -161,3 +162,15 @@ def _environment(
     if addresses.redis_url is not None:
         env["FOREBAY_REDIS_URL"] = addresses.redis_url
     return env
+
+
+def count_workers(wanted: int | None, progress: Progress, *, has_redis: bool) -> int:
+    """Return how many data-plane workers to run: as wanted, else one a core."""
+    if not has_redis:
+        progress.warn("No Valkey for this platform: one data-plane worker, counters in its memory.")
+        return 1
+    if wanted is not None:
+        return wanted
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

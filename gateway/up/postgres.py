@@ -114,6 +114,8 @@ class EmbeddedPostgres:
                     grace_seconds=60.0,
                     user=user,
                     pass_fds=descriptors,
+                    remove_directory=(None if self._sockets == self._directory else self._sockets),
+                    orphan_patience_seconds=30.0,
                 )
             )
         return self._process
@@ -162,12 +164,6 @@ class EmbeddedPostgres:
             self._process.ask_to_stop()
             self._process.wait(timeout_seconds)
             self._process = None
-            self.clean_up()
-
-    def clean_up(self) -> None:
-        """Remove the spare socket directory, if one was used. The server must be down."""
-        if self._sockets != self._directory:
-            shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _initialize(self, programs: PostgresPrograms, user: ServerUser | None) -> None:
         """Run initdb beside the final place, make it durable, then rename: whole or not at all."""

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 _LOG = logging.getLogger("forebay.up")
@@ -62,3 +63,14 @@ class Progress:
             print(plain, end=end, file=self._stream, flush=True)
         except (OSError, ValueError):
             self._is_terminal = False  # the reader left; the log has it all
+
+
+def log_to(path: Path) -> None:
+    """Send the ``forebay`` loggers to a file that only we may read."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    path.chmod(0o600)
+    log = logging.getLogger("forebay")
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    log.propagate = False

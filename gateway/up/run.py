@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gateway.settings import Settings
+from gateway.up.background import run_in_background
 from gateway.up.engine_choice import EngineChoice, choose_engine
-from gateway.up.errors import StartError, StateDirectoryError, UpError
+from gateway.up.errors import StateDirectoryError, UpError
 from gateway.up.first_run import (
     FirstRunSecrets,
     ShownOnce,
@@ -26,12 +25,13 @@ from gateway.up.parts import (
     Addresses,
     ServiceParts,
     addresses_of,
+    count_workers,
     embedded_postgres,
     embedded_valkey,
 )
 from gateway.up.ports import reserve_port
 from gateway.up.process_identity import find_start_mark
-from gateway.up.progress import Progress
+from gateway.up.progress import Progress, log_to
 from gateway.up.state_directory import StateDirectory
 from gateway.up.stop_requests import StopRequests
 from gateway.up.summary import check_ready_file, print_summary, write_ready_file
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from gateway.controlplane.bootstrap import BootstrapResult
 
 _LOG = logging.getLogger("forebay.up")
-T = TypeVar("T")
 
 EXIT_REFUSED = 2
 EXIT_UNEXPECTED = 1
@@ -60,7 +59,7 @@ def run_up(settings: Settings, ready_file: Path | None) -> int:
         state.prepare()
         with state.locked():
             state.make_folders()
-            _log_to(state.log_of("up"))
+            log_to(state.log_of("up"))
             _Up(settings, state, progress, stop_requests, ready_file).run()
     except UpError as error:
         _LOG.debug("refused", exc_info=True)
@@ -152,13 +151,13 @@ class _Up:
             self._state,
             self._addresses,
             internal,
-            _count_workers(workers, self._progress, has_redis=redis_url is not None),
+            count_workers(workers, self._progress, has_redis=redis_url is not None),
         )
         engine = parts.engine(engine_choice)
         if engine is not None:
             self._launch(engine)  # loads its weights while the rest starts
         with self._progress.step("database schema"):
-            self._in_background(lambda: _migrate(database_url))
+            run_in_background(lambda: _migrate(database_url), self._supervisor.pause)
         bootstrapped = self._bootstrap(database_url, engine_choice)
         worker, controlplane, dataplane = (
             parts.worker(),
@@ -222,7 +221,7 @@ class _Up:
             return bootstrap_catalog(database_url, engine, offered, admin_email=email)
 
         with self._progress.step("organization, project, key, prices"):
-            result = self._in_background(work)
+            result = run_in_background(work, self._supervisor.pause)
         return _Bootstrapped(offered, result.is_new_key, result.is_new_admin)
 
     def _tell(self, bootstrapped: _Bootstrapped) -> None:
@@ -248,25 +247,6 @@ class _Up:
         forget_first_run_secrets(self._state)
         _LOG.info("up: %s, admin %s", self._addresses.base_url, self._addresses.admin_url)
 
-    def _in_background(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in a thread while the supervisor goes on; return or raise what it does."""
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(work())
-            except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-                errors.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        while thread.is_alive():
-            self._supervisor.pause()
-        if errors:
-            raise errors[0]
-        return results[0]
-
     def _record(self) -> None:
         """Write ``runtime.json``: for our commands, and for a later start to find orphans."""
         addresses = self._addresses
@@ -284,35 +264,6 @@ class _Up:
 
 
 def _migrate(database_url: str) -> None:
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - slow to import, needed here only
+    from gateway.up.migrate_database import migrate_database  # noqa: PLC0415 - slow to import
 
-    from migrations.runner import upgrade  # noqa: PLC0415
-
-    try:
-        upgrade(database_url)
-    except SQLAlchemyError as error:
-        _LOG.exception("migrations")
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise StartError(f"The database cannot be used: {reason}.") from error
-
-
-def _count_workers(wanted: int | None, progress: Progress, *, has_redis: bool) -> int:
-    """Return how many data-plane workers to run: as wanted, else one a core."""
-    if not has_redis:
-        progress.warn("No Valkey for this platform: one data-plane worker, counters in its memory.")
-        return 1
-    if wanted is not None:
-        return wanted
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _log_to(path: Path) -> None:
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    path.chmod(0o600)
-    log = logging.getLogger("forebay")
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG)
-    log.propagate = False
+    migrate_database(database_url)

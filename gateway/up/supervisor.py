@@ -123,7 +123,6 @@ class Supervisor:
             if run.process is not None:
                 self._end(run.process, part, asked_before)
                 run.process = None
-            part.clean_up()
             del self._running[part.name]
             self.on_change()
 

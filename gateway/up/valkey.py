@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import shutil
 import socket
 import sys
 import time
@@ -80,7 +79,8 @@ class EmbeddedValkey:
         Raises :class:`CounterStoreStartError` or :class:`StateDirectoryError`.
         """
         make_private(self._directory)
-        self._socket = choose_socket_directory(self._directory, _SOCKET_NAME) / _SOCKET_NAME
+        sockets = choose_socket_directory(self._directory, _SOCKET_NAME)
+        self._socket = sockets / _SOCKET_NAME
         self._process = LeashedProcess.start(
             ProcessSpec(
                 name="Valkey",
@@ -95,6 +95,8 @@ class EmbeddedValkey:
                 env=SERVER_ENV,
                 cwd=self._directory,
                 grace_seconds=10.0,
+                remove_directory=None if sockets == self._directory else sockets,
+                orphan_patience_seconds=10.0,
             )
         )
         return self._process
@@ -136,9 +138,3 @@ class EmbeddedValkey:
             self._process.ask_to_stop()
             self._process.wait(timeout_seconds)
             self._process = None
-            self.clean_up()
-
-    def clean_up(self) -> None:
-        """Remove the spare socket directory, if one was used. The server must be down."""
-        if self._socket.parent != self._directory:
-            shutil.rmtree(self._socket.parent, ignore_errors=True)
