@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError
@@ -139,11 +140,13 @@ class ActiveRequest:
 
     def watch_client(self, loop: asyncio.AbstractEventLoop) -> None:
         """Notice it when the client leaves, and end the engine's work for it then."""
-        if self._watch is None:
-            self._watch = loop.create_task(self._wait_for_disconnect())
+        if self._watch is None and not self.is_settled:
+            # Asked for here, not in the task: always before the reply begins.
+            leaving = self._exchange.client_disconnect()
+            self._watch = loop.create_task(self._wait_for(leaving))
 
-    async def _wait_for_disconnect(self) -> None:
-        await self._exchange.client_disconnect()
+    async def _wait_for(self, leaving: Awaitable[None]) -> None:
+        await leaving
         self.is_client_gone = True
         if self.connection is not None:
             self.connection.abort(ClientGoneError("The client left."))

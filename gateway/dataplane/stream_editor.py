@@ -20,6 +20,7 @@ from gateway.openai_schema.replies import Chunk, ErrorDetail
 
 DONE_FRAME = b"data: [DONE]\n\n"
 
+_DONE_AFTER_FRAME = b"\n\n" + DONE_FRAME
 _PLAIN_START = b'data: {"id"'
 _PLAIN_NEXT = b'\n\ndata: {"id"'
 # Usage with at most two levels below it, as its details are.
@@ -80,6 +81,12 @@ class StreamEditor:
 
     def edit(self, frames: bytes) -> bytes:
         """Return what the client gets for ``frames``."""
+        if frames.endswith(_DONE_AFTER_FRAME):  # the usual end: the run before it may be plain
+            edited = self.edit(frames[: -len(DONE_FRAME)])
+            if self.error is None:
+                self.is_done = True
+                edited += DONE_FRAME
+            return edited
         if not (
             frames.startswith(_PLAIN_START)
             and frames.count(b"\n") == 2 * frames.count(_PLAIN_NEXT) + 2
@@ -91,25 +98,35 @@ class StreamEditor:
         if not self._usage_key:  # engines write either with or without a space after the colon
             spaced = frames.startswith(b'data: {"id": ')
             self._usage_key = b'"usage": {' if spaced else b'"usage":{'
-        if frames.rfind(self._usage_key) >= 0:
-            self.usage.note(frames)
+        last = frames.rfind(self._usage_key)
+        if last >= 0:
+            if self.usage.is_by_choice:
+                self.usage.note_all(frames)
+            else:
+                start, end = _frame_around(frames, last)
+                self.usage.note(frames[start:end])
             if self._hides_continuous:
                 frames = self._without_usage(frames)
         return frames if self._rename is None else self._rename.apply(frames)
 
     def _without_usage(self, frames: bytes) -> bytes:
+        """Take usage out of the frames that have it; drop those that have nothing else."""
         kept = []
-        for frame in frames.split(b"\n\n"):
-            if self._usage_key in frame:
-                if _NO_CHOICES.search(frame) or b'"choices"' not in frame:
-                    if self._hides_total:
-                        continue
+        done = 0  # everything before is in ``kept``
+        found = frames.find(self._usage_key)
+        while found >= 0:
+            start, end = _frame_around(frames, found)
+            frame = frames[start:end]
+            kept.append(frames[done:start])
+            if _NO_CHOICES.search(frame) or b'"choices"' not in frame:
+                if not self._hides_total:
                     kept.append(frame)
-                    continue
-                kept.append(_USAGE_MEMBER.sub(b"", frame))
             else:
-                kept.append(frame)
-        return b"\n\n".join(kept)
+                kept.append(_USAGE_MEMBER.sub(b"", frame))
+            done = end
+            found = frames.find(self._usage_key, end)
+        kept.append(frames[done:])
+        return b"".join(kept)
 
     def _edit_events(self, frames: bytes) -> bytes:
         """The careful way: event by event, by the rules of server-sent events."""
@@ -176,6 +193,12 @@ class ModelRename:
         if self._old in data:
             return data.replace(self._old, self._new)
         return data.replace(self._old_spaced, self._new)
+
+
+def _frame_around(frames: bytes, inside: int) -> tuple[int, int]:
+    """Return start and end of the frame that ``inside`` lies in, its blank line included."""
+    before = frames.rfind(b"\n\n", 0, inside)
+    return (before + 2 if before >= 0 else 0), frames.find(b"\n\n", inside) + 2
 
 
 def _is_error(error: msgspec.Raw | None) -> bool:

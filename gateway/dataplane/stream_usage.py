@@ -20,22 +20,28 @@ _decode_chunk = msgspec.json.Decoder(Chunk).decode
 class StreamUsage:
     """Cumulative counts of one stream."""
 
-    __slots__ = ("_by_choice", "_choices_per_prompt", "_frames", "_is_final", "_last")
+    __slots__ = ("_by_choice", "_choices_per_prompt", "_frame", "_is_final", "_last")
 
     def __init__(self, *, choices_per_prompt: int, has_many_prompts: bool) -> None:
         self._choices_per_prompt = choices_per_prompt
         self._by_choice: dict[int, Usage] | None = (
             {} if choices_per_prompt > 1 or has_many_prompts else None
         )
-        self._frames: bytes | None = None  # unread frames that carry usage
+        self._frame: bytes | None = None  # the last frame with usage, unread
         self._last: Usage | None = None
         self._is_final = False
 
-    def note(self, frames: bytes) -> None:
-        """Take frames that carry usage. Cheap: they are read later, unless choices must be told."""
-        if self._by_choice is None:
-            self._frames = frames
-            return
+    @property
+    def is_by_choice(self) -> bool:
+        """Whether every frame with usage must be noted, not only the last."""
+        return self._by_choice is not None
+
+    def note(self, frame: bytes) -> None:
+        """Take the last frame that carries usage. Cheap: it is read when somebody asks."""
+        self._frame = frame
+
+    def note_all(self, frames: bytes) -> None:
+        """Take all frames of a run; needed where each counts only its own choice."""
         for event in read_events(frames):
             self._take(event.data)
 
@@ -54,7 +60,7 @@ class StreamUsage:
     @property
     def is_known(self) -> bool:
         """Whether the engine has told any counts yet."""
-        return self._frames is not None or self._last is not None or bool(self._by_choice)
+        return self._frame is not None or self._last is not None or bool(self._by_choice)
 
     def total(self) -> TokenUsage:
         """Return the counts so far; all None if the engine has told none."""
@@ -70,10 +76,9 @@ class StreamUsage:
         return TokenUsage(sum(inputs.values()), None, outputs, None)
 
     def _read_noted(self) -> None:
-        frames, self._frames = self._frames, None
-        if frames is not None:
-            for event in read_events(frames):
-                self._take(event.data)
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            self.note_all(frame)
 
     def _take(self, data: bytes | None) -> None:
         if data is None or not data.startswith(b"{"):
