@@ -54,7 +54,20 @@ class LoadResult(msgspec.Struct, frozen=True):
     @property
     def bad(self) -> int:
         """Requests that did not end in a whole reply with status 200."""
-        return self.errors + self.bad_status + self.bad_body + self.incomplete + self.unfinished
+        return sum(self._bad_kinds().values())
+
+    def bad_counts(self) -> str:
+        """Return the kinds of bad requests and their numbers, for people."""
+        return ", ".join(f"{number} {kind}" for kind, number in self._bad_kinds().items() if number)
+
+    def _bad_kinds(self) -> dict[str, int]:
+        return {
+            "broken connection": self.errors,
+            "status other than 200": self.bad_status,
+            "unexpected body": self.bad_body,
+            "incomplete stream": self.incomplete,
+            "unanswered": self.unfinished,
+        }
 
 
 class LoadClient:
@@ -63,6 +76,7 @@ class LoadClient:
     def __init__(self, binary: Path, cpu: int) -> None:
         self._binary = binary
         self._cpu = cpu
+        self.complaints: list[str] = []  # what was wrong, one sentence a run that had bad requests
 
     def run(
         self,
@@ -106,7 +120,13 @@ class LoadClient:
             raise MeasurementError(
                 f"The load client could not load {target.name}: {complaints.decode().strip()}"
             )
-        return msgspec.json.decode(output, type=LoadResult)
+        result = msgspec.json.decode(output, type=LoadResult)
+        if result.bad:
+            self.complaints.append(
+                f"{target.name}, {workload.body.stem} on {connections} connections: "
+                f"{result.bad_counts()}. {complaints.decode(errors='replace').strip()}"
+            )
+        return result
 
 
 def _make_calls(calls: tuple[TimedCall, ...]) -> None:

@@ -56,6 +56,7 @@ class Report:
     expected: Sequence[Verdict]
     memory: MemoryGrowth | None
     rounds_by_target: Mapping[str, Sequence[Figures]]
+    complaints: Sequence[str]  # of the load client; those of a `held` step are that step's end
 
     def as_plain(self) -> dict[str, object]:
         """Return the report as it is written: each target's figures under the target's name."""
@@ -75,6 +76,7 @@ class Report:
             "expected": self.expected,
             "memory": self.memory,
             "rounds_by_target": self.rounds_by_target,
+            "complaints": self.complaints,
         }
 
 
@@ -111,6 +113,7 @@ def format_report(report: Report) -> str:
         parts.append("\n".join(f"{name:<28}{ratio:>8.3f}" for name, ratio in report.ratios.items()))
     if "forebay" in report.targets:
         parts.append(format_verdicts(report.expected))
+    parts += [f"Bad requests: {complaint}" for complaint in report.complaints]
     if report.most_cpu_of_others > _NOTICEABLE_SHARE and not report.is_quick:
         parts.append(
             f"Other processes used up to {report.most_cpu_of_others:.0%} of one of the two CPUs "

@@ -105,6 +105,7 @@ def _assemble(
             {**figures.get("forebay", {}), **ratios}, is_judged=not bench.plan.is_quick
         ),
         memory=memories[0] if memories else None,
+        complaints=bench.client.complaints,
         rounds_by_target={turns.target.name: turns.rounds for turns in everyone},
     )
 

@@ -35,6 +35,7 @@ from billing.usage.event import (
 )
 
 _REPOSITORY = Path(__file__).parents[2]
+_MARK = "OVERHEAD_BENCHMARK_TEST"
 _FIGURES = {
     "sat_rps",
     "sat_p50_ms",
@@ -92,16 +93,25 @@ def _command(work_dir: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "benchmarks.overhead", "--work-dir", str(work_dir), *options]
 
 
+def _environment(work_dir: Path) -> dict[str, str]:
+    return {**os.environ, _MARK: str(work_dir)}
+
+
 def _processes_of(work_dir: Path) -> list[str]:
-    """Return the command lines of living processes that name ``work_dir``."""
+    """Return the command lines of living processes that were started for ``work_dir``.
+
+    By command line or environment: worker processes name no directory, nginx keeps no environment.
+    """
+    mark = f"{_MARK}={work_dir}\0".encode()
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+            environment = (process / "environ").read_bytes() + b"\0"
         except OSError:
             continue
-        if str(work_dir) in command:
-            found.append(command)
+        if str(work_dir).encode() in command or mark in environment:
+            found.append(command.decode(errors="replace"))
     return found
 
 
@@ -112,6 +122,7 @@ def test_quick_run_measures_all_targets_and_loses_no_request(tmp_path: Path) -> 
     done = subprocess.run(
         _command(work_dir, "--quick", "--out", str(out)),
         cwd=_REPOSITORY,
+        env=_environment(work_dir),
         capture_output=True,
         text=True,
         timeout=180,
@@ -140,15 +151,16 @@ def test_quick_run_measures_all_targets_and_loses_no_request(tmp_path: Path) -> 
 
 def test_interrupt_ends_everything(tmp_path: Path) -> None:
     with subprocess.Popen(
-        _command(tmp_path, "--quick", "--targets", "nginx", "--runs", "50"),
+        _command(tmp_path, "--quick", "--targets", "nginx,forebay", "--runs", "50"),
         cwd=_REPOSITORY,
+        env=_environment(tmp_path),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     ) as process:
         assert process.stderr is not None
         assert "round 1" in process.stderr.readline()
-        assert _processes_of(tmp_path)
+        assert len(_processes_of(tmp_path)) >= 5  # itself, the engine, nginx, Forebay, its worker
 
         process.send_signal(signal.SIGINT)
         status = process.wait(timeout=30)
