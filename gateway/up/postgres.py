@@ -91,6 +91,7 @@ class EmbeddedPostgres:
 
         Raises :class:`DatabaseStartError` or :class:`StateDirectoryError`.
         """
+        self.stop()  # what is left of an earlier one
         user = find_server_user()
         programs = get_postgres_programs(self._program_directory, user)
         make_private(self._directory, user)

@@ -78,6 +78,7 @@ class EmbeddedValkey:
 
         Raises :class:`CounterStoreStartError` or :class:`StateDirectoryError`.
         """
+        self.stop()  # what is left of an earlier one
         make_private(self._directory)
         sockets = choose_socket_directory(self._directory, _SOCKET_NAME)
         self._socket = sockets / _SOCKET_NAME

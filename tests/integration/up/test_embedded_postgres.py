@@ -1,0 +1,186 @@
+"""The embedded PostgreSQL: its data survives every death, and nothing survives its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gateway.up.errors import DatabaseStartError, StateDirectoryError
+from gateway.up.postgres import EmbeddedPostgres
+from tests.fixtures.processes import end_owner, is_alive, read_line, start_owner, wait_for
+
+pytestmark = pytest.mark.faults
+
+_OWNER = """
+import sys, time
+from pathlib import Path
+from gateway.up.postgres import EmbeddedPostgres
+print(EmbeddedPostgres(Path(sys.argv[1])).start(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "a state directory" / "postgres"
+
+
+@pytest.fixture(autouse=True)
+def _parent(directory: Path) -> None:
+    directory.parent.mkdir()
+
+
+@pytest.fixture
+def running(directory: Path) -> Iterator[EmbeddedPostgres]:
+    server = EmbeddedPostgres(directory, database="forebay")
+    server.start()
+    yield server
+    server.stop()
+
+
+def read_pid(directory: Path) -> int:
+    return int((directory / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+
+def test_in_a_path_with_spaces_with_fsync_and_no_network(running: EmbeddedPostgres) -> None:
+    with psycopg.connect(running.url) as connection:
+        shown = connection.execute(
+            "SELECT current_database(), current_setting('fsync'),"
+            " current_setting('listen_addresses'), datlocprovider, pg_encoding_to_char(encoding)"
+            " FROM pg_database WHERE datname = current_database()"
+        ).fetchone()
+    assert shown == ("forebay", "on", "", "b", "UTF8")
+
+
+def test_files_are_private(running: EmbeddedPostgres, directory: Path) -> None:
+    assert directory.stat().st_mode & 0o077 == 0
+    assert (directory / "data").stat().st_mode & 0o077 == 0
+    assert running.log_path.stat().st_mode & 0o077 == 0
+
+
+def test_a_killed_postmaster_comes_back_with_its_data(
+    running: EmbeddedPostgres, directory: Path
+) -> None:
+    with psycopg.connect(running.url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    pid = read_pid(directory)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), "the postmaster is gone")
+    again = EmbeddedPostgres(directory, database="forebay")
+    give_up = 50
+    while True:  # backends that still hold its memory make a start fail for a moment
+        try:
+            again.start()
+            break
+        except DatabaseStartError:
+            give_up -= 1
+            assert give_up
+    with psycopg.connect(again.url) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
+    again.stop()
+
+
+def test_a_killed_owner_takes_the_server_with_it_and_the_next_one_starts_at_once(
+    directory: Path,
+) -> None:
+    owner = start_owner(_OWNER, str(directory))
+    url = read_line(owner)
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    pid = read_pid(directory)
+    end_owner(owner)
+    server = EmbeddedPostgres(directory)  # not waiting for the old one: start() does
+    with psycopg.connect(server.start()) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
+    assert not is_alive(pid)
+    server.stop()
+
+
+def test_a_lock_file_that_names_a_stranger_is_no_hindrance(directory: Path) -> None:
+    """After a reboot the number in postmaster.pid may belong to anybody."""
+    server = EmbeddedPostgres(directory)
+    server.start()
+    server.stop()
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        lock_file = directory / "data" / "postmaster.pid"
+        lock_file.write_text(f"{stranger.pid}\n{directory}/data\n0\n5432\n{directory}\n\n")
+        server.start()
+        server.stop()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_an_interrupted_initdb_starts_over(directory: Path) -> None:
+    directory.mkdir(mode=0o700)
+    (directory / "data.partial").mkdir()
+    (directory / "data.partial" / "PG_VERSION").write_text("half")
+    server = EmbeddedPostgres(directory)
+    server.start()
+    server.stop()
+    assert not (directory / "data.partial").exists()
+
+
+def test_a_long_path_gets_a_short_socket_that_is_tidied_away(tmp_path: Path) -> None:
+    directory = tmp_path / ("deep" * 20) / "postgres"
+    directory.parent.mkdir()
+    server = EmbeddedPostgres(directory)
+    psycopg.connect(server.start()).close()
+    socket_directory = Path(psycopg.conninfo.conninfo_to_dict(server.url)["host"])  # type: ignore[arg-type]
+    assert len(os.fsencode(socket_directory / ".s.PGSQL.5432")) < 100
+    assert socket_directory.stat().st_mode & 0o077 == 0
+    server.stop()
+    assert not socket_directory.exists()
+
+
+def test_data_of_another_version_is_refused(directory: Path) -> None:
+    (directory / "data").mkdir(parents=True)
+    (directory / "data" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(StateDirectoryError, match="made by PostgreSQL 9 and the programs here"):
+        EmbeddedPostgres(directory).start()
+
+
+def test_a_strangers_files_are_not_overwritten(directory: Path) -> None:
+    (directory / "data").mkdir(parents=True)
+    (directory / "data" / "thesis.txt").write_text("irreplaceable")
+    with pytest.raises(StateDirectoryError, match="holds no PostgreSQL data"):
+        EmbeddedPostgres(directory).start()
+    assert (directory / "data" / "thesis.txt").read_text() == "irreplaceable"
+
+
+def test_damaged_data_gives_postgres_own_reason(directory: Path) -> None:
+    server = EmbeddedPostgres(directory)
+    server.start()
+    server.stop()
+    (directory / "data" / "global" / "pg_control").write_bytes(b"garbage")
+    with pytest.raises(DatabaseStartError, match=r"did not start on .*(FATAL|PANIC)"):
+        server.start()
+
+
+def test_programs_that_are_not_there(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(DatabaseStartError, match="has no 'postgres'"):
+        EmbeddedPostgres(directory, program_directory=tmp_path).start()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to hand the server to nobody")
+def test_as_root_below_a_closed_directory() -> None:
+    """Like a checkout and a state directory in /root: nobody may enter, and stays out."""
+    with tempfile.TemporaryDirectory() as closed:
+        Path(closed).chmod(0o700)
+        server = EmbeddedPostgres(Path(closed) / "postgres")
+        with psycopg.connect(server.start()) as connection:
+            connection.execute("CREATE TABLE t (x int)")
+        owner = Path(closed, "postgres", "data").stat().st_uid
+        server.stop()
+        assert owner != 0
+        assert Path(closed).stat().st_mode & 0o077 == 0
