@@ -64,7 +64,7 @@ EXPECTATIONS = (
     _at_most("500 paced, usage on every chunk, share of a core", "paced_continuous_cpu", 0.6),
     _at_least("streams held", "held_streams", 800),
     _at_least("streams held, usage on every chunk", "held_continuous_streams", 800),
-    _at_most("worker RSS MB", "rss_worker_mb", 120),
+    _at_most("worker RSS, peak MB", "rss_worker_peak_mb", 120),
     # Three bytes a request: the noise of an allocator passes, a leaked object of any kind does not.
     _at_most("RSS growth, MB per million requests", "rss_growth_mb_per_million", 3),
     _at_most("requests without a whole, good answer", "bad", 0),

@@ -48,8 +48,12 @@ class PinnedProcess:
 
     def rss_mb(self) -> tuple[float, float]:
         """Return resident memory in MB: of the largest process, and of all together."""
-        sizes = [_rss_mb_of(pid) for pid in self.pids()]
+        sizes = [_memory_mb_of(pid, "VmRSS") for pid in self.pids()]
         return max(sizes, default=0.0), sum(sizes)
+
+    def peak_rss_mb(self) -> float:
+        """Return the most resident memory, in MB, that any one living process ever had."""
+        return max((_memory_mb_of(pid, "VmHWM") for pid in self.pids()), default=0.0)
 
     def read_log(self) -> str:
         """Return the end of what the process has written, for an error message."""
@@ -132,9 +136,10 @@ def _cpu_seconds_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND if fields else 0.0
 
 
-def _rss_mb_of(pid: int) -> float:
+def _memory_mb_of(pid: int, field: str) -> float:
     try:
-        found = re.search(r"^VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0.0
+    found = re.search(rf"^{field}:\s+(\d+)", status, re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0

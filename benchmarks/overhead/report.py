@@ -30,7 +30,7 @@ _ROWS = (
     ("  usage on every chunk", "held_continuous_streams", 0),
     ("RSS of all processes, MB idle", "rss_idle_mb", 0),
     ("  after", "rss_after_mb", 0),
-    ("RSS of the worker, MB after", "rss_worker_mb", 0),
+    ("RSS of the worker, peak MB", "rss_worker_peak_mb", 0),
     ("RSS growth, MB per million requests", "rss_growth_mb_per_million", 2),
     ("requests answered", "answered", 0),
     ("requests bad", "bad", 0),

@@ -65,10 +65,9 @@ class Turns:
         figures = self.medians()
         figures["answered"], figures["bad"] = self.answered, self.bad
         if self.rss_idle_mb is not None and self.target.process:
-            largest, together = self.target.process.rss_mb()
             figures["rss_idle_mb"] = round(self.rss_idle_mb, 1)
-            figures["rss_after_mb"] = round(together, 1)
-            figures["rss_worker_mb"] = round(largest, 1)
+            figures["rss_after_mb"] = round(self.target.process.rss_mb()[1], 1)
+            figures["rss_worker_peak_mb"] = round(self.target.process.peak_rss_mb(), 1)
         if self.memory:
             figures["rss_growth_mb_per_million"] = self.memory.rss_growth_mb_per_million
         if self.target.journal:

@@ -56,7 +56,7 @@ _FOREBAY_FIGURES = _FIGURES | {
     "held_continuous_streams",
     "rss_idle_mb",
     "rss_after_mb",
-    "rss_worker_mb",
+    "rss_worker_peak_mb",
     "rss_growth_mb_per_million",
     "journal_bytes_per_request",
 }
