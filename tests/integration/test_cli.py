@@ -1,0 +1,195 @@
+"""The commands against a running Forebay, and what they say when there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.fixtures.forebay_up import (
+    ENGINE_MODEL,
+    RunningUp,
+    clean_env,
+    forebay,
+    free_port,
+    start_up,
+    tiny_engine,
+)
+from tests.fixtures.processes import REPOSITORY, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUp]:
+    with tiny_engine() as engine:
+        running = start_up(tmp_path_factory.mktemp("cli") / "state", FOREBAY_VLLM_URL=engine)
+        yield running
+        assert running.stop()[0] == 0
+
+
+def run(up: RunningUp, *arguments: str) -> str:
+    result = forebay(*arguments, FOREBAY_STATE_DIR=str(up.state_dir))
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def run_json(up: RunningUp, *arguments: str) -> Any:
+    return json.loads(run(up, *arguments, "--json"))
+
+
+def ask(up: RunningUp, secret: str) -> int:
+    reply = httpx.post(
+        f"{up.ready['base_url']}/chat/completions",
+        headers={"Authorization": f"Bearer {secret}"},
+        json={"model": ENGINE_MODEL, "messages": [{"role": "user", "content": "Hi"}]},
+        trust_env=False,
+    )
+    return reply.status_code
+
+
+def test_a_keys_life(up: RunningUp) -> None:
+    secret = run(up, "keys", "create", "for the app").strip()  # alone on stdout
+    wait_for(lambda: ask(up, secret) == 200, "the key opens", 5)
+    [key] = [key for key in run_json(up, "keys", "list") if key["name"] == "for the app"]
+    assert secret not in run(up, "keys", "list")
+    rotated = run_json(up, "keys", "rotate", key["id"])
+    assert rotated["rotated_from_id"] == key["id"]
+    wait_for(lambda: ask(up, rotated["secret"]) == 200, "the new secret opens", 5)
+    wait_for(lambda: ask(up, secret) == 401, "the old secret does not", 5)
+    said = run(up, "keys", "revoke", rotated["id"])
+    assert said == f"{rotated['id']} (for the app) is revoked.\n"
+    wait_for(lambda: ask(up, rotated["secret"]) == 401, "the revoked key does not open", 5)
+
+
+def test_a_key_for_one_route_with_an_end(up: RunningUp) -> None:
+    key = run_json(
+        up, "keys", "create", "narrow", "--route", ENGINE_MODEL, "--expires-at", "2999-01-31"
+    )
+    assert key["allowed_routes"] == [ENGINE_MODEL]
+    assert key["expires_at"].startswith("2999-01-31T00:00:00")
+
+
+def test_prices_are_set_listed_and_kept(up: RunningUp) -> None:
+    before = run_json(up, "prices", "list")
+    assert [price["route"] for price in before] == [ENGINE_MODEL]
+    assert float(before[0]["input_per_million"]) > 0
+    future = ("--effective-at", "2999-01-01T00:00:00+02:00")
+    given = ("--input", "1.25", "--output", "5", "--cached-input", "0")
+    price = run_json(up, "prices", "set", ENGINE_MODEL, *given, *future)
+    assert (price["input_per_million"], price["cached_input_per_million"]) == ("1.25", "0")
+    assert run_json(up, "prices", "list") == before  # not before it holds
+    history = run_json(up, "prices", "history", "--route", ENGINE_MODEL)
+    assert [entry["id"] for entry in history] == [price["id"], before[0]["id"]]
+    assert "1.25" in run(up, "prices", "history")
+
+
+def test_usage_and_books(up: RunningUp) -> None:
+    secret = run(up, "keys", "create", "spender").strip()
+    wait_for(lambda: ask(up, secret) == 200, "the key opens", 5)
+    wait_for(lambda: _requests_of(up, "spender") >= 1, "its request is stored", 10)
+    for grouping in ("day", "hour", "organization", "project", "key", "route"):
+        report = run_json(up, "usage", "--by", grouping)
+        assert report["total"]["requests"] >= 1
+        assert "total" in run(up, "usage", "--by", grouping)
+    verified = forebay("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "The books agree." in verified.stdout
+    assert run_json(up, "billing", "verify")["is_clean"] is True
+    assert run_json(up, "billing", "post") == {"posted": 0}  # verify has posted it
+    assert run_json(up, "billing", "dead-letters", "list") == []
+    assert run_json(up, "billing", "dead-letters", "retry") == {"rated": 0, "still_unpriced": 0}
+
+
+def _requests_of(up: RunningUp, key: str) -> int:
+    report = run_json(up, "usage", "--by", "key")
+    return sum(row["requests"] for row in report["data"] if row["label"] == key)
+
+
+def test_books_that_do_not_agree_give_exit_code_1(up: RunningUp) -> None:
+
+    secret = run(up, "keys", "create", "victim").strip()
+    wait_for(lambda: ask(up, secret) == 200, "the key opens", 5)
+    wait_for(lambda: _requests_of(up, "victim") >= 1, "its request is stored", 10)
+    url = json.loads((up.state_dir / "runtime.json").read_text())["database_url"]
+    tamper = "UPDATE usage_rollups_hourly SET charge = charge + %s"
+    with psycopg.connect(url, autocommit=True) as connection:
+        changed = connection.execute(tamper, ("0.000000000001",))
+        assert changed.rowcount >= 1
+        result = forebay("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))
+        connection.execute(tamper, ("-0.000000000001",))
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "FAIL" in result.stdout
+    assert "The books do NOT agree." in result.stdout
+    assert "The books agree." in run(up, "billing", "verify")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("keys", "revoke", "key_nothing"), "key"),
+        (("prices", "set", "no-such-route", "--input", "1", "--output", "1"), "route"),
+        (("prices", "set", ENGINE_MODEL, "--input", "cheap", "--output", "1"), "input_per_million"),
+        (("keys", "create", "late", "--expires-at", "tomorrow"), "--expires-at 'tomorrow'"),
+        (("usage", "--time-zone", "Mars/Olympus"), "time_zone"),
+    ],
+)
+def test_refusals_are_one_sentence(up: RunningUp, arguments: tuple[str, ...], says: str) -> None:
+    result = forebay(*arguments, FOREBAY_STATE_DIR=str(up.state_dir))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    [sentence] = result.stderr.splitlines()
+    assert sentence.startswith("forebay: ")
+    assert says in sentence
+
+
+@pytest.mark.parametrize("arguments", [("keys", "list"), ("usage",), ("billing", "verify")])
+def test_nothing_running(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = forebay(*arguments, FOREBAY_STATE_DIR=str(tmp_path))
+    assert result.returncode == 2
+    says = f"forebay: Forebay is not running on the state directory {tmp_path}."
+    assert result.stderr.startswith(says)
+
+
+def test_a_runtime_file_that_a_killed_run_left(tmp_path: Path) -> None:
+    left = {"pid": 1, "start_mark": "another boot:1", "admin_url": "http://127.0.0.1:1"}
+    (tmp_path / "runtime.json").write_text(json.dumps(left))
+    result = forebay("keys", "list", FOREBAY_STATE_DIR=str(tmp_path))
+    assert "is not running on the state directory" in result.stderr
+
+
+def test_a_control_plane_elsewhere_that_does_not_answer(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    where = {"FOREBAY_CONTROL_URL": url, "FOREBAY_ADMIN_TOKEN": "t" * 43}
+    result = forebay("keys", "list", FOREBAY_STATE_DIR=str(tmp_path), **where)
+    assert result.returncode == 2
+    assert f"control plane does not answer at {url}" in result.stderr
+
+
+def test_version() -> None:
+    assert forebay("version").stdout.strip()[0].isdigit()
+
+
+def test_commands_import_only_what_they_need() -> None:
+    """A slim data-plane install has none of these, and a listing should not wait for them."""
+    script = (
+        "import sys, gateway.cli.main;"
+        "print([name for name in ('sqlalchemy', 'psycopg', 'alembic', 'fastapi', 'httpx',"
+        " 'granian', 'openvino_genai', 'argon2', 'uvicorn') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=clean_env(),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == "[]"

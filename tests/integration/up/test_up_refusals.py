@@ -1,0 +1,136 @@
+"""What ``forebay up`` refuses: one sentence, a non-zero exit code, nothing left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway.up.errors import StateDirectoryError
+from gateway.up.state_directory import StateDirectory
+from tests.fixtures.forebay_up import forebay, free_port
+from tests.fixtures.processes import find_processes_naming
+
+pytestmark = pytest.mark.faults
+
+
+def assert_refused(state_dir: Path, says: str, *arguments: str, **variables: str) -> None:
+    result = forebay(
+        *("up", "--state-dir", str(state_dir), "--port", "0", "--admin-port", "0"),
+        *arguments,
+        **variables,
+    )
+    sentences = [line for line in result.stderr.splitlines() if line.startswith("forebay: ")]
+    assert result.returncode == 2, result.stderr
+    assert len(sentences) == 1, result.stderr
+    assert says in sentences[0]
+    assert "Traceback" not in result.stderr + result.stdout
+    assert find_processes_naming(str(state_dir)) == []
+    if state_dir.is_dir():
+        assert not (state_dir / "runtime.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--port", "--admin-port"])
+def test_a_taken_port(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        says = f"Port {port} on 127.0.0.1 is in use by another process; free it or choose another"
+        assert_refused(tmp_path / "state", f"{says} with {option}.", option, port)
+    assert not (tmp_path / "state" / "postgres").exists()  # before anything was started
+
+
+def test_a_file_where_the_state_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("not a directory")
+    assert_refused(tmp_path / "state", "is not a directory")
+    assert_refused(tmp_path / "state" / "below", "state directory cannot be used")
+    assert (tmp_path / "state").read_text() == "not a directory"
+
+
+def test_a_state_directory_that_cannot_be_made() -> None:
+    assert_refused(Path("/proc/forebay"), "The state directory cannot be used: /proc/forebay")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    tmp_path.chmod(0o500)
+    assert_refused(tmp_path / "other", "Permission denied")
+    tmp_path.chmod(0o700)
+
+
+def test_a_second_instance(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with (tmp_path / "state" / "owner.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4711\n")
+        lock.flush()
+        assert_refused(tmp_path / "state", "Another `forebay up` (process 4711) is running on")
+
+
+def test_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=100 * 1024 * 1024)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(StateDirectoryError, match="100 MiB free, 600 MiB needed"):
+        StateDirectory(tmp_path).check_space(is_database_embedded=True)
+    with pytest.raises(StateDirectoryError, match="100 MiB free, 200 MiB needed"):
+        StateDirectory(tmp_path).check_space(is_database_embedded=False)
+
+
+def test_database_files_of_another_version(tmp_path: Path) -> None:
+    data = tmp_path / "state" / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text("9\n")
+    assert_refused(tmp_path / "state", "was made by PostgreSQL 9 and the programs here are")
+
+
+def test_damaged_secrets(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "secrets.json").write_text('{"internal_token": ')
+    assert_refused(tmp_path / "state", "secrets.json is damaged")
+    assert (tmp_path / "state" / "secrets.json").read_text() == '{"internal_token": '
+
+
+def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
+    url = f"postgresql://postgres:hunter2@127.0.0.1:{free_port()}/nothing"
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        port = engine.getsockname()[1]
+        engine.close()
+        assert_refused(
+            tmp_path / "state",
+            "The database cannot be migrated: connection failed",
+            DATABASE_URL=url,
+            FOREBAY_VLLM_URL=f"http://127.0.0.1:{port}",
+            FOREBAY_VLLM_MODEL="some-model",
+        )
+
+
+def test_an_engine_whose_model_cannot_be_known(tmp_path: Path) -> None:
+    assert_refused(
+        tmp_path / "state",
+        "start the engine first, or set FOREBAY_VLLM_MODEL",
+        FOREBAY_VLLM_URL=f"http://127.0.0.1:{free_port()}",
+    )
+
+
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "ready.json"
+    says = f"--ready-file {path} cannot be written"
+    assert_refused(tmp_path / "state", says, "--ready-file", str(path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--port", "abc"), "--port ('abc') cannot be used"),
+        (("--port", "70000"), "--port ('70000') cannot be used"),
+        (("--workers", "0"), "--workers ('0') cannot be used"),
+        (("--host", "no such host"), "--host ('no such host') cannot be used"),
+        (("--host", "198.51.100.7"), "--host 198.51.100.7 is no address of this machine"),
+    ],
+)
+def test_options_that_cannot_work(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    assert_refused(tmp_path / "state", says, *arguments)
