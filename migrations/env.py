@@ -17,6 +17,7 @@ import billing.ledger.models
 import billing.pricing.models
 import billing.usage.models
 import gateway.controlplane.catalog.models
+import gateway.controlplane.changes
 import gateway.controlplane.identity.models
 from billing.db import Base, make_engine
 
@@ -27,6 +28,7 @@ MODELS = (
     billing.pricing.models,
     billing.usage.models,
     gateway.controlplane.catalog.models,
+    gateway.controlplane.changes,
     gateway.controlplane.identity.models,
 )
 

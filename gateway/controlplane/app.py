@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import httpx
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.types import Lifespan
 
 from billing.clock import Clock, utc_now
 from gateway.controlplane import health
@@ -45,12 +46,14 @@ def create_app(config: ControlPlaneConfig, *, clock: Clock = utc_now) -> FastAPI
     No address redirects (a redirect would lose the body or the token), and there are no pages of
     documentation to be read without a token.
     """
-    control_plane = _assemble(config, clock)
+    database = Database(config.database_url)
+    publisher = _make_publisher(config, database, clock)
+    control_plane = _assemble(config, database, publisher, clock)
     app = FastAPI(
         title="Forebay control API",
         openapi_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan,
+        lifespan=_make_lifespan(control_plane, publisher),
     )
     app.state.control_plane = control_plane
     install_error_replies(app)
@@ -79,20 +82,25 @@ def _routes() -> APIRouter:
     return api
 
 
-def _assemble(config: ControlPlaneConfig, clock: Clock) -> ControlPlane:
-    database = Database(config.database_url)
+def _make_publisher(config: ControlPlaneConfig, database: Database, clock: Clock) -> Publisher:
     places: list[SnapshotPlace] = []
     if config.redis_url is not None:
         places.append(RedisPlace(config.redis_url))
     if config.state_dir is not None:
         places.append(FilePlace(config.state_dir / "snapshot"))
+    return Publisher(
+        [PlacePublisher(database, place, clock=clock) for place in places],
+        poll_seconds=config.publish_poll_ms / 1000,
+    )
+
+
+def _assemble(
+    config: ControlPlaneConfig, database: Database, publisher: Publisher, clock: Clock
+) -> ControlPlane:
     return ControlPlane(
         config=config,
         database=database,
-        publisher=Publisher(
-            [PlacePublisher(database, place, clock=clock) for place in places],
-            poll_seconds=config.publish_poll_ms / 1000,
-        ),
+        publisher=publisher,
         login_limit=FailureLimit(
             failures=_LOGIN_FAILURES,
             window_seconds=_LOGIN_WINDOW_SECONDS,
@@ -109,17 +117,19 @@ def _assemble(config: ControlPlaneConfig, clock: Clock) -> ControlPlane:
     )
 
 
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    control_plane: ControlPlane = app.state.control_plane
-    publishing = asyncio.create_task(control_plane.publisher.run())
-    try:
-        yield
-    finally:
-        publishing.cancel()
-        with suppress(asyncio.CancelledError):
-            await publishing
-        await control_plane.publisher.close()
-        await control_plane.engine_client.aclose()
-        control_plane.passwords.close()
-        await control_plane.database.close()
+def _make_lifespan(control_plane: ControlPlane, publisher: Publisher) -> Lifespan[FastAPI]:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        publishing = asyncio.create_task(publisher.run())
+        try:
+            yield
+        finally:
+            publishing.cancel()
+            with suppress(asyncio.CancelledError):
+                await publishing
+            await publisher.close()
+            await control_plane.engine_client.aclose()
+            control_plane.passwords.close()
+            await control_plane.database.close()
+
+    return lifespan

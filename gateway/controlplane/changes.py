@@ -8,12 +8,23 @@ change up to n.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, cast, func, select, update
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, cast, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Mapped, mapped_column
 
-from gateway.controlplane.catalog.models import ConfigVersion
+from billing.db import Base
 
 _CHANGED = "forebay_is_config_changed"
+
+
+class ConfigVersion(Base):
+    """The single row whose ``version`` grows in every transaction that changes a Snapshot."""
+
+    __tablename__ = "config_version"
+    __table_args__ = (CheckConstraint("is_single", name="single_row"),)
+
+    is_single: Mapped[bool] = mapped_column(Boolean, primary_key=True, server_default=text("true"))
+    version: Mapped[int] = mapped_column(BigInteger)
 
 
 def record_change(session: AsyncSession) -> None:

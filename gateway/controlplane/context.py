@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import httpx
 from fastapi import Depends, Request
@@ -15,7 +15,17 @@ from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.database import Database, ReadSession, WriteSession
 from gateway.controlplane.failure_limit import FailureLimit
 from gateway.controlplane.passwords import PasswordChecker
-from gateway.controlplane.publisher import Publisher
+
+
+class SnapshotPublisher(Protocol):
+    """What a request wants of publication; how it is done needs to know the whole catalog."""
+
+    @property
+    def is_published(self) -> bool:
+        """Say whether every place has held a Snapshot of this database."""
+
+    async def publish_soon(self) -> None:
+        """Publish what is committed; return when it is out, or after a short time anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +34,7 @@ class ControlPlane:
 
     config: ControlPlaneConfig
     database: Database
-    publisher: Publisher
+    publisher: SnapshotPublisher
     login_limit: FailureLimit
     passwords: PasswordChecker
     engine_client: httpx.AsyncClient  # for probes of engines

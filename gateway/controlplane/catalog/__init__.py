@@ -1,1 +1,1 @@
-"""Deployments, replicas, routes and the version of all that a Snapshot holds."""
+"""Deployments, replicas and routes."""

@@ -1,10 +1,10 @@
-"""Tables of what is served, and the version of everything that a Snapshot holds."""
+"""Tables of what is served."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, DateTime, ForeignKey, Index, Text, text
+from sqlalchemy import DateTime, ForeignKey, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from billing.db import Base
@@ -56,13 +56,3 @@ class Route(Base):
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
     deployment: Mapped[Deployment] = relationship(lazy="raise")
-
-
-class ConfigVersion(Base):
-    """The single row whose ``version`` grows in every transaction that changes a Snapshot."""
-
-    __tablename__ = "config_version"
-    __table_args__ = (CheckConstraint("is_single", name="single_row"),)
-
-    is_single: Mapped[bool] = mapped_column(Boolean, primary_key=True, server_default=text("true"))
-    version: Mapped[int] = mapped_column(BigInteger)

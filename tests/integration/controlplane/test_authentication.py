@@ -106,25 +106,20 @@ async def test_the_admin_token_is_nobody_in_particular(api: ControlApi) -> None:
     await api.refuse("DELETE", "/sessions/current", 400)
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["bearer {}", "BEARER {}", "Bearer  {}", "Bearer\t{}", "  Bearer {}  "],
-)
-async def test_the_scheme_may_be_written_in_any_way(api: ControlApi, value: str) -> None:
+async def test_the_scheme_may_be_written_in_any_way(api: ControlApi) -> None:
     token = api.control_plane.config.admin_token
-    answer = await api.http.get("/me", headers={"authorization": value.format(token)})
-    assert answer.status_code == 200
+    for form in ("bearer {}", "BEARER {}", "Bearer  {}", "Bearer\t{}", "  Bearer {}  "):
+        answer = await api.http.get("/me", headers={"authorization": form.format(token)})
+        assert (form, answer.status_code) == (form, 200)
 
 
-@pytest.mark.parametrize(
-    "value", ["Bearer", "Bearer ", "Bearer a b", "{}", "Token {}", "Bearer {}x"]
-)
-async def test_malformed_authorization_is_401(api: ControlApi, value: str) -> None:
+async def test_malformed_authorization_is_401(api: ControlApi) -> None:
     token = api.control_plane.config.admin_token
-    answer = await api.http.get("/me", headers={"authorization": value.format(token)})
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert token not in answer.text
+    for form in ("Bearer", "Bearer ", "Bearer a b", "{}", "Token {}", "Bearer {}x"):
+        answer = await api.http.get("/me", headers={"authorization": form.format(token)})
+        assert (form, answer.status_code) == (form, 401)
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert token not in answer.text
 
 
 async def test_two_authorization_headers_are_refused(api: ControlApi) -> None:
@@ -166,11 +161,12 @@ async def test_the_email_may_be_written_in_any_case(bootstrapped: ControlApi) ->
 
 
 async def test_too_many_failures_have_to_wait(bootstrapped: ControlApi) -> None:
+    bootstrapped.control_plane.login_limit._failures = 3
     wrong = {"email": EMAIL, "password": "wrong"}
     answers = await asyncio.gather(
-        *(bootstrapped.http.post("/sessions", json=wrong) for _ in range(12))
+        *(bootstrapped.http.post("/sessions", json=wrong) for _ in range(5))
     )
-    assert sorted(answer.status_code for answer in answers) == [401] * 10 + [429] * 2
+    assert sorted(answer.status_code for answer in answers) == [401] * 3 + [429] * 2
     refused = await bootstrapped.http.post("/sessions", json={"email": EMAIL, "password": PASSWORD})
     assert refused.status_code == 429
     assert 1 <= int(refused.headers["retry-after"]) <= 300
@@ -179,11 +175,11 @@ async def test_too_many_failures_have_to_wait(bootstrapped: ControlApi) -> None:
 
 
 async def test_success_forgets_failures(bootstrapped: ControlApi) -> None:
+    bootstrapped.control_plane.login_limit._failures = 2
     for _ in range(3):
-        for _ in range(4):
-            await bootstrapped.refuse(
-                "POST", "/sessions", 401, json={"email": EMAIL, "password": "wrong"}
-            )
+        await bootstrapped.refuse(
+            "POST", "/sessions", 401, json={"email": EMAIL, "password": "wrong"}
+        )
         await sign_in(bootstrapped)
 
 

@@ -8,8 +8,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import pytest
-
 from tests.fixtures.control_api import ControlApi
 
 TODAY = """# HELP vllm:num_requests_running Number of requests
@@ -120,10 +118,12 @@ async def test_dead_and_silent_engines_are_probed_side_by_side(api: ControlApi) 
     assert taken < 4
 
 
-@pytest.mark.parametrize("text", ["NaN", "+Inf", ""])
-async def test_figures_that_are_none(api: ControlApi, text: str) -> None:
-    page = f"vllm:num_requests_running {text}\n"
+async def test_figures_that_are_none(api: ControlApi) -> None:
+    page = (
+        "vllm:num_requests_running NaN\nvllm:num_requests_waiting +Inf\nvllm:kv_cache_usage_perc \n"
+    )
     async with engine(lambda _, __: (200, page)) as base_url:
         await add_engine(api, "odd", base_url)
         (row,) = (await api.get("/engines"))["data"]
-    assert row["running"] is None
+    assert row["state"] == "ready"
+    assert (row["running"], row["waiting"], row["kv_cache_usage"]) == (None, None, None)
