@@ -8,7 +8,10 @@ _TAIL_BYTES = 64 * 1024
 
 
 def find_last_line(log_path: Path, markers: tuple[str, ...]) -> str:
-    """Return the last line that holds one of ``markers``, else the last line; "" if none."""
+    """Return the last line that holds one of ``markers``, else the last line; "" if none.
+
+    A line that ends with a colon is given with the one after it, which has the matter.
+    """
     try:
         with log_path.open("rb") as log:
             size = log.seek(0, 2)
@@ -17,5 +20,9 @@ def find_last_line(log_path: Path, markers: tuple[str, ...]) -> str:
     except OSError:
         return ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [line for line in lines if any(marker in line for marker in markers)]
-    return (marked or lines or [""])[-1]
+    marked = [i for i, line in enumerate(lines) if any(marker in line for marker in markers)]
+    if not marked:
+        return lines[-1] if lines else ""
+    found = lines[marked[-1]]
+    after = lines[marked[-1] + 1 : marked[-1] + 2]
+    return " ".join([found, *after]) if found.endswith(":") else found

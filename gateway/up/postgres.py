@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -64,6 +65,7 @@ class EmbeddedPostgres:
         self._database = database
         self._options = options
         self._sockets = self._directory
+        self._token = secrets.token_hex(4)
         self._process: LeashedProcess | None = None
 
     @property
@@ -95,11 +97,11 @@ class EmbeddedPostgres:
         user = find_server_user()
         programs = get_postgres_programs(self._program_directory, user)
         make_private(self._directory, user)
-        self._sockets = choose_socket_directory(self._directory, _SOCKET_NAME, user)
         if not (self._data / "PG_VERSION").exists():
             self._initialize(programs, user)
         self._check_version(programs)
         self._end_earlier_server()
+        self._sockets = choose_socket_directory(self._directory, _SOCKET_NAME, self._token, user)
         with _named_for(self._data, user) as (data_name, descriptors):
             self._process = LeashedProcess.start(
                 ProcessSpec(

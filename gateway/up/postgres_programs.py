@@ -124,8 +124,8 @@ def _copy_for(user: ServerUser, source_bin: Path) -> Path:
         except OSError as error:
             refusals.append(f"{base}: {error.strerror or error}")
             continue
-        if can_reach(copy / "bin" / "postgres", user):
-            return copy / "bin"
+        if can_reach(copy / "postgres", user):
+            return copy
         refusals.append(f"{base}: closed to the account")
     raise DatabaseStartError(
         f"PostgreSQL must run as the account '{_SERVER_ACCOUNT}', which cannot enter {source_bin},"
@@ -134,34 +134,43 @@ def _copy_for(user: ServerUser, source_bin: Path) -> Path:
 
 
 def _copy_into(base: Path, name: str, source: Path, user: ServerUser) -> Path:
-    """Copy ``source`` to ``base``/``name`` unless a trusted copy is there; return the copy."""
+    """Copy an installation below ``base``/``name`` unless a trusted copy is there; return its bin.
+
+    A wheel's programs look for its libraries by a relative path, PACKAGE.libs beside PACKAGE: both
+    levels keep their names.
+    """
     target = base / name
-    if _is_trusted_copy(target, user):
-        return target
+    package = source.parent
+    bin_below = Path(package.name or "package", source.name, "bin")
+    if _is_trusted_copy(target, target / bin_below, user):
+        return target / bin_below
     partial = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=base))
     try:
         for part in _NEEDED:
-            shutil.copytree(
-                source / part,
-                partial / part,
-                symlinks=True,
-                ignore=shutil.ignore_patterns("*.a", "pkgconfig", "pgxs", "doc", "man"),
-            )
+            _copy_tree(source / part, (partial / bin_below).with_name(part))
+        libraries = f"{package.name}.libs"
+        _copy_tree(package.with_name(libraries), partial / libraries)
         partial.chmod(0o755)
         if target.is_symlink() or target.exists():
-            return partial  # a stranger, or another start, holds the name
+            return partial / bin_below  # a stranger, or another start, holds the name
         partial.rename(target)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return target
+    return target / bin_below
 
 
-def _is_trusted_copy(target: Path, user: ServerUser) -> bool:
+def _copy_tree(source: Path, target: Path) -> None:
+    if source.is_dir():
+        unneeded = shutil.ignore_patterns("*.a", "pkgconfig", "pgxs", "doc", "man")
+        shutil.copytree(source, target, symlinks=True, ignore=unneeded)
+
+
+def _is_trusted_copy(target: Path, programs: Path, user: ServerUser) -> bool:
     """Tell whether ``target`` is a copy that root made: a real directory that only root writes."""
     try:
         found = target.lstat()
     except FileNotFoundError:
         return False
     is_ours = found.st_uid == 0 and (found.st_mode & 0o170022) == 0o040000
-    return is_ours and can_reach(target / "bin" / "postgres", user)
+    return is_ours and can_reach(programs / "postgres", user)

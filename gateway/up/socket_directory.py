@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import tempfile
@@ -44,21 +45,26 @@ def is_short_enough(directory: Path, socket_name: str) -> bool:
 
 
 def choose_socket_directory(
-    preferred: Path, socket_name: str, user: ServerUser | None = None
+    preferred: Path, socket_name: str, token: str, user: ServerUser | None = None
 ) -> Path:
     """Return a private directory for the socket; ``preferred`` (made if absent) if it fits.
 
-    With ``user`` the directory belongs to that account. The spare directory's name derives from
-    ``preferred``, so that a later start finds it again. Raises :class:`StateDirectoryError`.
+    With ``user`` the directory belongs to that account. A spare directory's name derives from
+    ``preferred``, so that those of earlier owners are found and removed, and from ``token``, the
+    owner's own, so that an earlier owner's leash does not tidy it away. Nobody else may be using
+    ``preferred``. Raises :class:`StateDirectoryError`.
     """
     make_private(preferred, user)
     if is_short_enough(preferred, socket_name) and can_reach(preferred, user):
         return preferred
-    name = "forebay-" + hashlib.sha256(os.fsencode(preferred)).hexdigest()[:16]
+    prefix = f"forebay-{hashlib.sha256(os.fsencode(preferred)).hexdigest()[:16]}-"
     for base in _short_bases():
-        spare = base / name
+        spare = base / f"{prefix}{token}"
         if not is_short_enough(spare, socket_name) or not can_reach(base, user):
             continue
+        for left in base.glob(f"{prefix}*"):
+            if left != spare:
+                shutil.rmtree(left, ignore_errors=True)
         try:
             make_private(spare, user)
         except StateDirectoryError:

@@ -65,13 +65,18 @@ class Supervisor:
         self._launch(run)
 
     def wait_ready(self, part: Part, timeout_seconds: float) -> None:
-        """Wait for a launched part, watching over all. Raises :class:`StartError`, StopWanted."""
+        """Wait for a launched part, watching over all.
+
+        Raises :class:`StartError` for this part, or another that has never been ready and cannot
+        start; :class:`StopWanted`.
+        """
         give_up_at = time.monotonic() + timeout_seconds
         run = self._running[part.name]
         while run.ready_at is None:
             self.pause()
-            if run.deaths >= _START_ATTEMPTS:
-                raise StartError(part.explain_failure())
+            for other in self._running.values():
+                if not other.has_been_ready and other.deaths >= _START_ATTEMPTS:
+                    raise StartError(other.part.explain_failure())
             if time.monotonic() > give_up_at:
                 raise StartError(
                     f"{part.name} was not ready after {timeout_seconds:.0f} s (log: {part.log_path})."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import secrets
 import socket
 import sys
 import time
@@ -56,6 +57,7 @@ class EmbeddedValkey:
         self._program = program
         self._log_path = log_path or self._directory / "valkey.log"
         self._socket = self._directory / _SOCKET_NAME
+        self._token = secrets.token_hex(4)
         self._process: LeashedProcess | None = None
 
     @property
@@ -80,7 +82,7 @@ class EmbeddedValkey:
         """
         self.stop()  # what is left of an earlier one
         make_private(self._directory)
-        sockets = choose_socket_directory(self._directory, _SOCKET_NAME)
+        sockets = choose_socket_directory(self._directory, _SOCKET_NAME, self._token)
         self._socket = sockets / _SOCKET_NAME
         self._process = LeashedProcess.start(
             ProcessSpec(

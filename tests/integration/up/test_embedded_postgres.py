@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from gateway.up import postgres_programs
 from gateway.up.errors import DatabaseStartError, StateDirectoryError
 from gateway.up.postgres import EmbeddedPostgres
+from gateway.up.postgres_programs import get_postgres_programs
 from tests.fixtures.processes import end_owner, is_alive, read_line, start_owner, wait_for
 
 pytestmark = pytest.mark.faults
@@ -183,4 +186,26 @@ def test_as_root_below_a_closed_directory() -> None:
         owner = Path(closed, "postgres", "data").stat().st_uid
         server.stop()
         assert owner != 0
+        assert Path(closed).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to hand the server to nobody")
+def test_as_root_from_an_installation_below_a_closed_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = get_postgres_programs(None, None).bin.parent
+    libraries = installed.parent.with_name(f"{installed.parent.name}.libs")
+    with tempfile.TemporaryDirectory() as closed, tempfile.TemporaryDirectory() as cache:
+        monkeypatch.setattr(postgres_programs, "_CACHE", Path(cache))
+        Path(cache).chmod(0o755)
+        package = Path(closed) / installed.parent.name
+        shutil.copytree(installed, package / installed.name, symlinks=True)
+        if libraries.is_dir():
+            shutil.copytree(libraries, Path(closed) / libraries.name)
+        programs = package / installed.name / "bin"
+        for _ in range(2):  # the second start finds the first one's copy
+            server = EmbeddedPostgres(Path(closed) / "postgres", program_directory=programs)
+            psycopg.connect(server.start()).close()
+            server.stop()
+        assert len(list(Path(cache).iterdir())) == 1
         assert Path(closed).stat().st_mode & 0o077 == 0

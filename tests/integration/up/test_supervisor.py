@@ -135,6 +135,13 @@ def test_a_part_that_cannot_start_is_explained(stage: Stage, tmp_path: Path) -> 
         stage.supervisor.wait_ready(part, 10)
 
 
+def test_waiting_for_one_part_ends_when_another_cannot_start(stage: Stage, tmp_path: Path) -> None:
+    slow = stage.add(SmallPart("engine", tmp_path, "import time; time.sleep(60)"))
+    stage.add(SmallPart("plane", tmp_path, _FAILING))
+    with pytest.raises(StartError, match="The plane did not start: ERROR: no weights"):
+        stage.supervisor.wait_ready(slow, 30)
+
+
 def test_a_part_that_never_gets_ready(stage: Stage, tmp_path: Path) -> None:
     part = stage.add(SmallPart("engine", tmp_path, "import time; time.sleep(60)"))
     with pytest.raises(StartError, match="engine was not ready after"):
