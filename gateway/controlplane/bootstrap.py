@@ -62,7 +62,8 @@ class BootstrapResult:
     """What is there now.
 
     ``is_new_admin`` and ``is_new_key``: the given password, the given secret, is now the one that
-    works; otherwise whatever was set earlier still is. ``created`` names all that is new.
+    works; otherwise whatever was set earlier still is. ``is_engine_changed``: the model is served by
+    another engine than before. ``created`` names all that is new.
     """
 
     organization_id: str
@@ -82,8 +83,8 @@ def bootstrap(
 ) -> BootstrapResult:
     """Make what is missing, in one transaction; may be run by several processes at once.
 
-    Not for use inside a running event loop. Raises ValueError for an address that is none, and what
-    SQLAlchemy raises.
+    Not for use inside a running event loop. Raises ValueError for an address that is none and for a
+    secret that is too short, and what SQLAlchemy raises.
     """
     return asyncio.run(_bootstrap(database_url, wanted, clock()))
 
@@ -115,7 +116,7 @@ class _Bootstrap:
         is_new_admin = await self._ensure_admin(organization)
         deployment = await self._ensure_deployment()
         replica, is_engine_changed = await self._ensure_replica(deployment)
-        route = await self._ensure_route(deployment)
+        route, is_route_moved = await self._ensure_route(deployment)
         await self._ensure_price(organization.price_book_id or book.id, route)
         is_new_key = await self._ensure_key(project)
         return BootstrapResult(
@@ -127,7 +128,7 @@ class _Bootstrap:
             route_id=route.id,
             is_new_admin=is_new_admin,
             is_new_key=is_new_key,
-            is_engine_changed=is_engine_changed,
+            is_engine_changed=is_engine_changed or is_route_moved,
             created=tuple(self._created),
         )
 
@@ -166,14 +167,17 @@ class _Bootstrap:
         return project
 
     async def _ensure_admin(self, organization: Organization) -> bool:
+        email = self._wanted.admin_email.strip().lower()
         if await identity.has_members(self._session, organization.id):
             return False
+        if await identity.find_member_by_email(self._session, email) is not None:
+            return False  # an admin of another organization, who may do everything here too
         self._created.append("admin")
         self._session.add(
             Member(
                 id=new_id("mem"),
                 organization_id=organization.id,
-                email=self._wanted.admin_email.strip().lower(),
+                email=email,
                 password_hash=hash_password(self._wanted.admin_password),
                 role=MemberRole.ADMIN,
                 created_at=self._now,
@@ -216,14 +220,20 @@ class _Bootstrap:
         )
         return replica, is_changed
 
-    async def _ensure_route(self, deployment: Deployment) -> Route:
+    async def _ensure_route(self, deployment: Deployment) -> tuple[Route, bool]:
+        """Return the route, and whether it led elsewhere until now.
+
+        The engine that this start was given is the one to serve its model: one that served it in an
+        earlier start may be gone.
+        """
         route = await catalog.find_route(self._session, self._wanted.route)
         if route is None:
             self._created.append("route")
             route = await catalog_service.create_route(
                 self._session, name=self._wanted.route, deployment=deployment.id, now=self._now
             )
-        return route
+            return route, False
+        return route, catalog_service.move_route(self._session, route=route, deployment=deployment)
 
     async def _ensure_price(self, price_book_id: str, route: Route) -> None:
         prices = await pricing.list_price_history(

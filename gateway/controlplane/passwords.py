@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 
 from argon2 import PasswordHasher
@@ -33,7 +35,7 @@ class PasswordChecker:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="argon2")
         self._waiting = 0
-        self._nobody = hash_password("no member has this hash")
+        self._nobody = _make_hash_of_nothing()
 
     def close(self) -> None:
         """End the threads."""
@@ -54,6 +56,16 @@ class PasswordChecker:
         finally:
             self._waiting -= 1
         return is_match and password_hash is not None
+
+
+def _make_hash_of_nothing() -> str:
+    """Return a well-formed hash with our parameters that no password has (as good as surely)."""
+    salt, digest = (
+        base64.b64encode(secrets.token_bytes(size)).decode().rstrip("=")
+        for size in (_HASHER.salt_len, _HASHER.hash_len)
+    )
+    parameters = f"m={_HASHER.memory_cost},t={_HASHER.time_cost},p={_HASHER.parallelism}"
+    return f"$argon2id$v=19${parameters}${salt}${digest}"
 
 
 def _matches(password_hash: str, password: str) -> bool:

@@ -65,3 +65,12 @@ def change_engine(
     replica.secret = secret
     record_change(session)
     return True
+
+
+def move_route(session: WriteSession, *, route: Route, deployment: Deployment) -> bool:
+    """Lead a route to ``deployment``; say whether that was new."""
+    if route.deployment_id == deployment.id:
+        return False
+    route.deployment_id = deployment.id
+    record_change(session)
+    return True

@@ -22,6 +22,7 @@ from gateway.controlplane.identity.models import ApiKey, Project
 from gateway.controlplane.unique_rows import add_unique
 
 _SECRET_PREFIX = "fb-"  # noqa: S105 - tells people and secret scanners whose key it is
+_MIN_GIVEN_SECRET_CHARACTERS = 40  # its hint shows ten of them
 _SECRET_BYTES = 32  # 256 bits: 43 characters of URL-safe base64; no slow hash is needed
 
 
@@ -81,8 +82,11 @@ async def create_key(
     """Add a key; without ``project_id`` to the only project there is.
 
     ``allowed_routes`` None allows every route, also later ones; an empty list allows none.
-    ``secret`` is given only by the first start, which shows it before it is stored.
+    ``secret`` is given only by the first start, which shows it before it is stored; ValueError if it
+    is too short to be one of :func:`make_secret`.
     """
+    if secret is not None and len(secret) < _MIN_GIVEN_SECRET_CHARACTERS:
+        raise ValueError("the API key's secret is too short")
     project = await _choose_project(session, project_id)
     if expires_at is not None and expires_at <= now:
         raise InvalidRequestError("expires_at must be in the future.", param="expires_at")

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import argon2
 import psycopg
 import pytest
 from fastapi import FastAPI
@@ -181,6 +182,19 @@ async def test_success_forgets_failures(bootstrapped: ControlApi) -> None:
             "POST", "/sessions", 401, json={"email": EMAIL, "password": "wrong"}
         )
         await sign_in(bootstrapped)
+
+
+async def test_a_hash_with_old_parameters_is_renewed_at_sign_in(
+    bootstrapped: ControlApi, database_url: str
+) -> None:
+    weak = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE members SET password_hash = %s", [weak])
+    await sign_in(bootstrapped)
+    with psycopg.connect(database_url) as connection:
+        (stored,) = connection.execute("SELECT password_hash FROM members").fetchall()
+    assert not argon2.PasswordHasher().check_needs_rehash(stored[0])
+    await sign_in(bootstrapped)
 
 
 async def test_expired_sessions_are_removed(bootstrapped: ControlApi, database_url: str) -> None:

@@ -142,3 +142,27 @@ def test_a_failure_leaves_nothing(database_url: str) -> None:
     with pytest.raises(ValueError, match="address"):
         bootstrap(database_url, make_bootstrap(replica_base_url="nowhere"))
     assert all(rows == [] for rows in contents(database_url).values())
+
+
+def test_a_short_secret_is_refused(database_url: str) -> None:
+    with pytest.raises(ValueError, match="too short"):
+        bootstrap(database_url, make_bootstrap(api_key_secret="fb-short"))
+
+
+def test_a_second_organization_shares_the_admin(database_url: str) -> None:
+    bootstrap(database_url, make_bootstrap())
+    other = make_bootstrap(organization_name="Other", api_key_secret="fb-" + "o" * 43)
+    second = bootstrap(database_url, other)
+    assert set(second.created) == {"organization", "project", "API key"}
+    assert not second.is_new_admin
+
+
+def test_the_engine_of_this_start_serves_its_model(database_url: str) -> None:
+    first = bootstrap(database_url, make_bootstrap())
+    second = bootstrap(database_url, make_bootstrap(deployment_name="vllm"))
+    assert second.is_engine_changed
+    assert second.route_id == first.route_id
+    with psycopg.connect(database_url) as connection:
+        routes = connection.execute("SELECT deployment_id FROM routes").fetchall()
+    assert routes == [(second.deployment_id,)]
+    assert not bootstrap(database_url, make_bootstrap(deployment_name="vllm")).is_engine_changed
