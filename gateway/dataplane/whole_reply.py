@@ -9,6 +9,7 @@ import msgspec
 
 from backends.errors import MalformedReplyError, ReplyTooLargeError
 from billing.clock import from_epoch_us
+from billing.money import format_amount
 from billing.pricing.price_book import PriceTerms
 from billing.pricing.rate import ImplausibleUsageError, rate
 from billing.usage.event import RequestStatus, TokenUsage
@@ -86,7 +87,7 @@ def _charge_headers(usage: TokenUsage, price: PriceTerms | None) -> HeaderList:
         charge = rate(usage, price).charge
     except ImplausibleUsageError:
         return []
-    return [("x-forebay-charge", f"{charge:f}"), ("x-forebay-currency", price.currency)]
+    return [("x-forebay-charge", format_amount(charge)), ("x-forebay-currency", price.currency)]
 
 
 def _unpack(body: bytes, encoding: bytes, limit_bytes: int) -> bytes:
