@@ -21,17 +21,17 @@ $(VENV)/.dev: requirements-dev.lock pyproject.toml
 	@$(PYTHON) deploy/make_venv.py "$(VENV)" requirements-dev.lock
 	@touch "$@" "$(VENV)/.runtime"
 
-up: $(VENV)/.runtime ## Run the gateway on this machine: databases, engine, planes (ARGS="--port 9000 …")
+up: $(VENV)/.runtime ## Run the gateway on this machine: databases, engine, planes (ARGS="--port 9000")
 	@exec $(BIN)/python -m gateway.cli.main up $(ARGS)
 
-test: $(VENV)/.dev ## Run the whole test suite (ARGS="-k name …" passes on)
+test: $(VENV)/.dev ## Run the whole test suite (ARGS="-k name" for some of it)
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: $(VENV)/.dev ## Formatter, linter, types, import contracts
+check: $(VENV)/.dev ## Formatter, linter, types, import contracts (changes nothing)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --config .importlinter
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.dev ## Format and fix what the linter can
 	$(BIN)/ruff format .
@@ -43,7 +43,7 @@ bench-overhead: $(VENV)/.dev ## Data plane beside nginx and direct, one core (OU
 bench-accounting: $(VENV)/.dev ## Journal to PostgreSQL: events/s and settlement lag (OUT=file.json)
 	@$(BIN)/python -m benchmarks.accounting $(if $(OUT),--out "$(OUT)") $(ARGS)
 
-lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml (hashes, no addresses)
+lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml
 	@$(BIN)/python deploy/make_locks.py
 
 clean: ## Remove the virtual environment and caches
