@@ -31,7 +31,7 @@ from gateway.up.postgres_programs import (
     find_server_user,
     get_postgres_programs,
 )
-from gateway.up.process_identity import IS_LINUX, end_orphan, find_start_mark
+from gateway.up.process_identity import IS_LINUX, end_orphan, find_start_mark, is_same_process
 from gateway.up.socket_directory import can_reach, choose_socket_directory, make_private
 
 SUPERUSER = "postgres"
@@ -40,6 +40,7 @@ _POLL_SECONDS = 0.02
 _INITDB_SECONDS = 300
 _ORPHAN_PATIENCE_SECONDS = 10.0
 _LOCK_FILE = "postmaster.pid"
+_NO_PROCESS = 2**30  # above what any kernel gives out
 
 
 class EmbeddedPostgres:
@@ -102,6 +103,7 @@ class EmbeddedPostgres:
         self._check_version(programs)
         self._end_earlier_server()
         self._sockets = choose_socket_directory(self._directory, _SOCKET_NAME, self._token, user)
+        self._remove_earlier_socket()
         with _named_for(self._data, user) as (data_name, descriptors):
             self._process = LeashedProcess.start(
                 ProcessSpec(
@@ -233,8 +235,12 @@ class EmbeddedPostgres:
         """Wait for, then end, a server that an earlier owner left on this data directory."""
         lock_file = self._data / _LOCK_FILE
         try:
-            pid = int(lock_file.read_text(encoding="ascii").split("\n", 1)[0])
-        except (FileNotFoundError, ValueError):
+            lines = lock_file.read_text(encoding="ascii").split("\n")
+            pid = int(lines[0])
+        except FileNotFoundError:
+            return
+        except ValueError:
+            lock_file.unlink()  # empty: a start that was cut short, or a full disk
             return
         mark = find_start_mark(pid)
         if mark is not None and self._is_server_of_ours(pid):
@@ -244,11 +250,20 @@ class EmbeddedPostgres:
                 stop_signal=signal.SIGINT,
                 patience_seconds=_ORPHAN_PATIENCE_SECONDS,
             )
-        # Left by a server that was killed. PostgreSQL would refuse to start if the number now
-        # belongs to another process; whether backends still hold its memory it checks by itself,
-        # from the same file, so it is removed only when the number is somebody else's.
-        if mark is not None and find_start_mark(pid) == mark:
-            lock_file.unlink(missing_ok=True)
+            if is_same_process(pid, mark):
+                return  # cannot be ended; PostgreSQL will refuse, and say so
+        # PostgreSQL refuses to start while the number exists, be it somebody else's by now or a
+        # zombie that nobody reaps. The rest of the file stays: by it PostgreSQL finds out whether
+        # sessions of the dead server still hold its memory, and waits for those it must.
+        with contextlib.suppress(FileNotFoundError), lock_file.open("r+b", buffering=0) as file:
+            # Written over, then cut: at no moment is it empty.
+            file.write("\n".join([str(_NO_PROCESS), *lines[1:]]).encode("ascii"))
+            file.truncate()
+
+    def _remove_earlier_socket(self) -> None:
+        """Remove what a killed server left of its socket; the directory is ours alone."""
+        for name in (_SOCKET_NAME, f"{_SOCKET_NAME}.lock"):
+            (self._sockets / name).unlink(missing_ok=True)
 
     def _is_server_of_ours(self, pid: int) -> bool:
         """Tell whether ``pid`` is a postgres on our data directory (it works from inside it)."""

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from gateway.up import postgres_programs
 from gateway.up.errors import DatabaseStartError, StateDirectoryError
 from gateway.up.postgres import EmbeddedPostgres
-from gateway.up.postgres_programs import get_postgres_programs
+from gateway.up.postgres_programs import find_server_user, get_postgres_programs
 from tests.fixtures.processes import end_owner, is_alive, read_line, start_owner, wait_for
 
 pytestmark = pytest.mark.faults
@@ -107,21 +106,42 @@ def test_a_killed_owner_takes_the_server_with_it_and_the_next_one_starts_at_once
     server.stop()
 
 
-def test_a_lock_file_that_names_a_stranger_is_no_hindrance(directory: Path) -> None:
-    """After a reboot the number in postmaster.pid may belong to anybody."""
+@pytest.mark.parametrize("is_zombie", [False, True], ids=["a stranger", "a zombie"])
+def test_lock_files_that_name_another_process_are_no_hindrance(
+    directory: Path, *, is_zombie: bool
+) -> None:
+    """After a reboot the number may be anybody's; a killed server's may wait to be reaped."""
     server = EmbeddedPostgres(directory)
     server.start()
     server.stop()
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    user = find_server_user()
+    other = subprocess.Popen(  # of the server's own account: others' processes it may not signal
+        ["/bin/sleep", "60"], user=None if user is None else user.uid
+    )
     try:
-        lock_file = directory / "data" / "postmaster.pid"
-        lock_file.write_text(f"{stranger.pid}\n{directory}/data\n0\n5432\n{directory}\n\n")
+        if is_zombie:
+            other.kill()
+            os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        content = f"{other.pid}\n{directory}/data\n0\n5432\n{directory}\n\n"
+        for lock_file in (directory / "data" / "postmaster.pid", directory / ".s.PGSQL.5432.lock"):
+            lock_file.write_text(content)
+            if user is not None:
+                os.chown(lock_file, user.uid, user.gid)
         server.start()
         server.stop()
-        assert stranger.poll() is None
+        assert is_zombie or other.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        other.kill()
+        other.wait()
+
+
+def test_an_empty_lock_file_is_no_hindrance(directory: Path) -> None:
+    server = EmbeddedPostgres(directory)
+    server.start()
+    server.stop()
+    (directory / "data" / "postmaster.pid").touch()
+    server.start()
+    server.stop()
 
 
 def test_an_interrupted_initdb_starts_over(directory: Path) -> None:
