@@ -104,6 +104,7 @@ class Endpoint:
     def release(self, connection: Connection) -> None:
         """Take a connection back: keep it if its exchange is whole, else close it at once."""
         self.in_flight -= 1
+        connection.forget_error()
         if connection.is_reusable and len(self._idle) < IDLE_CONNECTIONS_LIMIT:
             self._idle.append(connection)
         else:
@@ -247,6 +248,10 @@ class Connection(asyncio.Protocol):
             return
         self._fail(error)
         self.close()
+
+    def forget_error(self) -> None:
+        """Let go of what ended the exchange: its traceback holds everybody who waited for it."""
+        self._error = None
 
     def close(self) -> None:
         """Close the connection at once, unsent and unread bytes included."""

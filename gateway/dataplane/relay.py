@@ -73,6 +73,14 @@ class StreamRelay:
         client can still be given a status.
         """
         try:
+            await self._run()
+        finally:
+            # The reply ends when its transport is let go. Not left to the garbage collector: an
+            # error's traceback would keep this object, and the client waiting, for a while.
+            self._transport = None
+
+    async def _run(self) -> None:
+        try:
             last_frames = await self._relay_frames()
         except ProtocolClosed:
             self._conclude_client_gone()
