@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 
 from gateway.dataplane.admit import arrival_us
@@ -26,6 +27,8 @@ _GENERATION_PATHS = {
     )
 }
 
+_GC_THRESHOLD = 20_000  # allocations between collections of the youngest generation
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -39,6 +42,9 @@ class DataPlaneApp:
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Open what the worker holds (before the first request)."""
         self._plane = DataPlane(self._config, loop)
+        # What is here now stays; requests make little garbage that only the collector can free.
+        gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD, 20, 50)
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Drain, settle and close (after the last request was taken)."""

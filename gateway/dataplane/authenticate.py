@@ -40,6 +40,10 @@ def authenticate(headers: RequestHeaders, table: ServingTable) -> ApiKeyEntry:
 def _read_secret(headers: RequestHeaders) -> str:
     authorization = headers.get("authorization")
     if authorization:
+        if authorization.startswith("Bearer ") and len(authorization) > 7:
+            secret = authorization[7:].strip()  # as every SDK writes it
+            if secret:
+                return secret
         scheme, _, secret = authorization.strip().partition(" ")
         if scheme.lower() == "bearer":
             secret = secret.strip()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from backends.errors import BackendError, ConnectError, StaleConnectionError
 from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
 from gateway.errors import UnavailableError
+from routing.picker import order_by_load
 
 if TYPE_CHECKING:
     from backends.http_pool import Connection
     from gateway.dataplane.serving_table import ServedReplica, ServedRoute
 
-_PATHS = {"chat.completions": "/v1/chat/completions", "completions": "/v1/completions"}
 _RETRY_AFTER_SECONDS = 2.0
 
 
@@ -49,7 +49,7 @@ async def dispatch(
             retry_after_seconds=_RETRY_AFTER_SECONDS,
         )
     failure: BackendError | None = None
-    for replica in sorted(route.replicas, key=_in_flight):
+    for replica in order_by_load(route.replicas):
         try:
             return await _send(request, replica, body, trace)
         except (ConnectError, StaleConnectionError) as error:
@@ -67,27 +67,16 @@ def _check_client(request: ActiveRequest) -> None:
         raise ClientGoneError("The client left.")
 
 
-def _in_flight(replica: ServedReplica) -> int:
-    return replica.endpoint.in_flight
-
-
 async def _send(
     request: ActiveRequest, replica: ServedReplica, body: bytes, trace: bytes
 ) -> Dispatched:
     """Try one replica, on a second connection if a kept one turns out to be closed."""
     endpoint = replica.endpoint
-    head = b"POST %b%b HTTP/1.1\r\n%baccept-encoding: identity\r\n" % (
-        endpoint.prefix.encode(),
-        _PATHS[request.identity.endpoint].encode(),
-        endpoint.request_headers,
-    )
-    head += (
-        b"content-type: application/json\r\nx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n"
-        % (
-            request.identity.request_id.encode(),
-            trace,
-            len(body),
-        )
+    head = b"%bx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n" % (
+        replica.heads[request.identity.endpoint],
+        request.identity.request_id.encode(),
+        trace,
+        len(body),
     )
     request.attempts += 1
     request.replica_id = replica.id

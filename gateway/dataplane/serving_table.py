@@ -9,12 +9,12 @@ from decimal import Decimal
 from urllib.parse import quote
 
 from backends.http_pool import Endpoint
-from billing.clock import from_epoch_us
-from billing.pricing.price_book import PriceTerms, PriceTimeline
+from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
 from gateway.dataplane.rsgi_types import HeaderList
 from gateway.dataplane.stream_editor import ModelRename
 from gateway.snapshot.model import ApiKeyEntry, PriceEntry, Replica, Route, Snapshot
 
+_PATHS = {"chat.completions": "/v1/chat/completions", "completions": "/v1/completions"}
 _HEADER_SAFE = " !#$&'()*+,/:;=?@[]"
 
 _LOG = logging.getLogger(__name__)
@@ -26,6 +26,12 @@ class ServedReplica:
 
     id: str
     endpoint: Endpoint
+    heads: dict[str, bytes]  # by endpoint name: a request's head but for its own three lines
+
+    @property
+    def in_flight(self) -> int:
+        """How many of our requests it serves now."""
+        return self.endpoint.in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class ServedRoute:
     engine_model: str
     rename: ModelRename | None  # None: engine and client use one name
     replicas: tuple[ServedReplica, ...]
-    prices: dict[str, PriceTimeline]  # by price book id
+    charges: dict[str, ChargeTimeline]  # by price book id
     decision_headers: HeaderList  # names percent-encoded where a header cannot carry them
 
 
@@ -75,7 +81,7 @@ class EndpointRegistry:
 
 def build_serving_table(snapshot: Snapshot, endpoints: EndpointRegistry) -> ServingTable:
     """Resolve ``snapshot``. A replica with a bad address is left out and logged."""
-    prices = _price_timelines(snapshot.prices)
+    charges = _charge_timelines(snapshot.prices)
     routes: dict[str, ServedRoute] = {}
     for name, route in snapshot.routes.items():
         deployment = snapshot.deployments.get(route.deployment_id)
@@ -90,7 +96,7 @@ def build_serving_table(snapshot: Snapshot, endpoints: EndpointRegistry) -> Serv
             engine_model=deployment.engine_model,
             rename=None if is_same_name else ModelRename(deployment.engine_model, name),
             replicas=_serve_replicas(deployment.replicas, endpoints),
-            prices=prices.get(route.id, {}),
+            charges=charges.get(route.id, {}),
             decision_headers=[
                 ("x-forebay-route", quote(name, safe=_HEADER_SAFE)),
                 ("x-forebay-deployment", quote(deployment.name, safe=_HEADER_SAFE)),
@@ -107,30 +113,37 @@ def _serve_replicas(
     served = []
     for replica in replicas:
         try:
-            served.append(ServedReplica(replica.id, endpoints.get(replica)))
+            endpoint = endpoints.get(replica)
+            heads = {name: _request_head(endpoint, path) for name, path in _PATHS.items()}
+            served.append(ServedReplica(replica.id, endpoint, heads))
         except ValueError as error:
             _LOG.warning("snapshot: replica %s left out: %s", replica.id, error)
     return tuple(served)
 
 
-def _price_timelines(entries: tuple[PriceEntry, ...]) -> dict[str, dict[str, PriceTimeline]]:
-    """Return the timelines by route id and price book id."""
-    dated: dict[tuple[str, str], list[PriceTerms]] = {}
-    for entry in entries:
-        dated.setdefault((entry.route_id, entry.price_book_id), []).append(_price_terms(entry))
-    timelines: dict[str, dict[str, PriceTimeline]] = {}
-    for (route_id, book_id), terms in dated.items():
-        timelines.setdefault(route_id, {})[book_id] = PriceTimeline(terms)
-    return timelines
-
-
-def _price_terms(entry: PriceEntry) -> PriceTerms:
-    cached = entry.cached_input_per_million
-    return PriceTerms(
-        id=entry.id,
-        currency=entry.currency,
-        effective_at=from_epoch_us(entry.effective_at_us),
-        input_per_million=Decimal(entry.input_per_million),
-        cached_input_per_million=None if cached is None else Decimal(cached),
-        output_per_million=Decimal(entry.output_per_million),
+def _request_head(endpoint: Endpoint, path: str) -> bytes:
+    return b"POST %b%b HTTP/1.1\r\n%baccept-encoding: identity\r\n%b" % (
+        endpoint.prefix.encode(),
+        path.encode(),
+        endpoint.request_headers,
+        b"content-type: application/json\r\n",
     )
+
+
+def _charge_timelines(entries: tuple[PriceEntry, ...]) -> dict[str, dict[str, ChargeTimeline]]:
+    """Return the timelines by route id and price book id."""
+    dated: dict[tuple[str, str], list[tuple[int, IntegerCharge]]] = {}
+    for entry in entries:
+        cached = entry.cached_input_per_million
+        charge = IntegerCharge(
+            currency=entry.currency,
+            input_per_million=Decimal(entry.input_per_million),
+            cached_input_per_million=None if cached is None else Decimal(cached),
+            output_per_million=Decimal(entry.output_per_million),
+        )
+        key = (entry.route_id, entry.price_book_id)
+        dated.setdefault(key, []).append((entry.effective_at_us, charge))
+    timelines: dict[str, dict[str, ChargeTimeline]] = {}
+    for (route_id, book_id), charges in dated.items():
+        timelines.setdefault(route_id, {})[book_id] = ChargeTimeline(charges)
+    return timelines

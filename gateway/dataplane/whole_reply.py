@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from backends.errors import MalformedReplyError, ReplyTooLargeError
-from billing.clock import from_epoch_us
-from billing.money import format_amount
-from billing.pricing.price_book import PriceTerms
-from billing.pricing.rate import ImplausibleUsageError, rate
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
@@ -20,7 +16,6 @@ from gateway.openai_schema.replies import Reply
 
 if TYPE_CHECKING:
     from backends.http_pool import Connection
-    from gateway.dataplane.rsgi_types import HeaderList
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.snapshot.model import ApiKeyEntry
 
@@ -59,11 +54,14 @@ async def read_whole_reply(
     request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
     if route.rename is not None:
         body = route.rename.apply(body)
-    timeline = route.prices.get(caller.price_book_id)
-    if timeline is None:
-        return WholeAnswer(200, body, [JSON_TYPE])
-    price = timeline.find_at(from_epoch_us(request.identity.started_at_us))
-    return WholeAnswer(200, body, [JSON_TYPE, *_charge_headers(usage, price)])
+    headers = [JSON_TYPE]
+    timeline = route.charges.get(caller.price_book_id)
+    if timeline is not None:
+        price = timeline.find_at(request.identity.started_at_us)
+        charge = None if price is None else price.find_text(usage)
+        if price is not None and charge is not None:  # a hint; the receipt is the proof
+            headers += [("x-forebay-charge", charge), ("x-forebay-currency", price.currency)]
+    return WholeAnswer(200, body, headers)
 
 
 def _read_usage(body: bytes) -> TokenUsage:
@@ -77,17 +75,6 @@ def _read_usage(body: bytes) -> TokenUsage:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise MalformedReplyError("The engine's reply is not valid JSON.") from None
     return TokenUsage() if usage is None else usage.to_token_usage()
-
-
-def _charge_headers(usage: TokenUsage, price: PriceTerms | None) -> HeaderList:
-    """Return what the answer costs, if its price and counts are known; the receipt is the proof."""
-    if price is None or usage.input_tokens is None or usage.output_tokens is None:
-        return []
-    try:
-        charge = rate(usage, price).charge
-    except ImplausibleUsageError:
-        return []
-    return [("x-forebay-charge", format_amount(charge)), ("x-forebay-currency", price.currency)]
 
 
 def _unpack(body: bytes, encoding: bytes, limit_bytes: int) -> bytes:

@@ -1,0 +1,75 @@
+"""The charge of one answer as text, in integer arithmetic, for the request path. Pure.
+
+The same amounts as :func:`billing.pricing.rate.rate`, to the last digit (a property test holds them
+together), at a tenth of its cost: prices become integers of one common decimal place once, and a
+charge is two or three multiplications.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from decimal import Decimal
+
+from billing.pricing.rate import MAX_TOKENS
+from billing.usage.event import TokenUsage
+
+_PLACES_PER_MILLION = 6  # from a price per million tokens to a price per token
+
+
+class IntegerCharge:
+    """One price of a route."""
+
+    __slots__ = ("_cached", "_input", "_output", "_places", "currency")
+
+    def __init__(
+        self,
+        *,
+        currency: str,
+        input_per_million: Decimal,
+        cached_input_per_million: Decimal | None,
+        output_per_million: Decimal,
+    ) -> None:
+        cached = cached_input_per_million
+        if cached is None:
+            cached = input_per_million
+        prices = (input_per_million, cached, output_per_million)
+        places = max(0, *(-int(price.as_tuple().exponent) for price in prices))
+        self._input, self._cached, self._output = (int(price.scaleb(places)) for price in prices)
+        self._places = places + _PLACES_PER_MILLION
+        self.currency = currency
+
+    def find_text(self, usage: TokenUsage) -> str | None:
+        """Return what ``usage`` costs, as :func:`billing.money.format_amount` writes it.
+
+        None when input or output is not known, or a count cannot be true.
+        """
+        tokens, output = usage.input_tokens, usage.output_tokens
+        if tokens is None or output is None:
+            return None
+        cached = usage.cached_input_tokens or 0
+        if not (0 <= tokens <= MAX_TOKENS and 0 <= output <= MAX_TOKENS and cached >= 0):
+            return None
+        cached = min(cached, tokens)
+        charge = (tokens - cached) * self._input + cached * self._cached + output * self._output
+        if not charge:
+            return "0"
+        digits = str(charge).rjust(self._places + 1, "0")
+        fraction = digits[-self._places :].rstrip("0")
+        whole = digits[: -self._places]
+        return f"{whole}.{fraction}" if fraction else whole
+
+
+class ChargeTimeline:
+    """The dated prices of one route in one book, by microseconds since the epoch."""
+
+    __slots__ = ("_charges", "_effective_at_us")
+
+    def __init__(self, dated: list[tuple[int, IntegerCharge]]) -> None:
+        dated = sorted(dated, key=lambda entry: entry[0])
+        self._effective_at_us = [at for at, _ in dated]
+        self._charges = [charge for _, charge in dated]
+
+    def find_at(self, at_us: int) -> IntegerCharge | None:
+        """Return the price that holds at ``at_us``: the latest not after it."""
+        index = bisect_right(self._effective_at_us, at_us)
+        return self._charges[index - 1] if index else None

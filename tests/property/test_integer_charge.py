@@ -1,0 +1,76 @@
+"""The request path's charge equals the ledger's, digit by digit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from billing.money import format_amount
+from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
+from billing.pricing.price_book import PriceTerms
+from billing.pricing.rate import MAX_TOKENS, rate
+from billing.usage.event import TokenUsage
+
+prices = st.decimals(min_value=0, max_value=10**6, places=12, allow_nan=False).map(
+    lambda price: price.normalize()
+)
+counts = st.integers(0, MAX_TOKENS)
+
+
+@given(prices, st.none() | prices, prices, counts, st.none() | counts, counts)
+@example(Decimal(0), Decimal(0), Decimal(0), 5, 5, 5)
+@example(Decimal("0.0762341"), None, Decimal("3.5E-8"), 7, None, 1)
+@example(Decimal("1E+2"), None, Decimal("1E+3"), 10**6, 0, 10**6)
+def test_it_equals_the_rated_charge(
+    per_input: Decimal,
+    per_cached: Decimal | None,
+    per_output: Decimal,
+    input_tokens: int,
+    cached: int | None,
+    output_tokens: int,
+) -> None:
+    usage = TokenUsage(input_tokens, cached, output_tokens, None)
+    terms = PriceTerms("price", "USD", datetime.now(UTC), per_input, per_cached, per_output)
+    charge = IntegerCharge(
+        currency="USD",
+        input_per_million=per_input,
+        cached_input_per_million=per_cached,
+        output_per_million=per_output,
+    )
+    assert charge.find_text(usage) == format_amount(rate(usage, terms).charge)
+
+
+def test_unknown_and_untrue_counts_have_no_charge() -> None:
+    charge = IntegerCharge(
+        currency="USD",
+        input_per_million=Decimal(1),
+        cached_input_per_million=None,
+        output_per_million=Decimal(1),
+    )
+    for usage in (
+        TokenUsage(None, None, 5),
+        TokenUsage(5, None, None),
+        TokenUsage(-1, None, 5),
+        TokenUsage(5, -1, 5),
+        TokenUsage(5, None, MAX_TOKENS + 1),
+    ):
+        assert charge.find_text(usage) is None
+
+
+def test_the_price_of_the_moment_holds() -> None:
+    def at(price: int) -> IntegerCharge:
+        return IntegerCharge(
+            currency="USD",
+            input_per_million=Decimal(price),
+            cached_input_per_million=None,
+            output_per_million=Decimal(0),
+        )
+
+    timeline = ChargeTimeline([(200, at(2)), (100, at(1))])
+    usage = TokenUsage(1_000_000, None, 0)
+    assert timeline.find_at(99) is None
+    found = [timeline.find_at(moment) for moment in (100, 199, 200, 10**18)]
+    assert [price and price.find_text(usage) for price in found] == ["1", "1", "2", "2"]
