@@ -6,8 +6,11 @@ open record reserves room for its close, and a request for which that room canno
 before it costs anything (:class:`JournalUnavailableError`). A zero byte where a record should begin
 means "nothing here yet".
 
-A record is in the operating system's hands when ``append_*`` returns: a ``kill -9`` of the process
-loses nothing. ``fdatasync`` follows within ``fsync_ms`` in a thread, for the machine's own crash.
+Segments are written through a shared mapping: a record is in the operating system's page cache when
+``append_*`` returns, without a system call, and a ``kill -9`` of the process loses nothing.
+``fdatasync``, which covers mapped pages, follows within ``fsync_ms`` in a thread, for the machine's
+own crash. A disk that fails under a mapping ends the process (SIGBUS), which is a crash like any
+other: the reader adopts the journal.
 
 Errors::
 
@@ -16,9 +19,11 @@ Errors::
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import logging
+import mmap
 import os
 import threading
 import time
@@ -62,14 +67,16 @@ class JournalWriter:
         self._fsync_ms = fsync_ms
         self._encode = msgspec.json.Encoder().encode
         self._number = 0
-        self._fd = -1
+        self._segment: _Segment | None = None
+        self._map: mmap.mmap
         self._offset = 0
         self._size = 0
-        self._unwritten: deque[bytes] = deque()  # closes that the disk refused; kept until it takes
+        self._unwritten: deque[bytes] = deque()  # closes without room; kept until there is some
         self._next_try_at = 0.0
+        self._is_full = False  # the disk refused the last segment that was asked for
         self._spare: _Segment | None = None  # allocated ahead by the thread
         self._is_stopping = False
-        self._to_sync: set[int] = set()  # full segments, synced and closed by the thread
+        self._full: deque[_Segment] = deque()  # synced and closed by the thread
         try:
             self._directory, self._lock_fd = _make_locked_directory(journal_dir, self.journal_id)
             self._rotate(0)
@@ -85,35 +92,31 @@ class JournalWriter:
 
     @property
     def is_available(self) -> bool:
-        """Whether an open record would be taken now."""
-        return not self._unwritten and self._has_room(CLOSE_RESERVE_BYTES)
+        """Whether an open record would be taken now; finds out, when one was refused."""
+        if self._is_full:
+            with contextlib.suppress(JournalUnavailableError):
+                self._make_room(CLOSE_RESERVE_BYTES)
+        return not self._is_full
 
     def append_open(self, record: OpenRecord) -> None:
         """Write an admission. Raises :class:`JournalUnavailableError`; then nothing was written."""
         line = self._line(record)
         if self._unwritten and not self._write_unwritten():
-            raise JournalUnavailableError("The journal's disk refuses writes.")
+            raise JournalUnavailableError("No space is left for the journal.")
         if self._offset + len(line) + self._reserve(1) > self._size:
             self._make_room(len(line))
-        try:
-            self._write(line)
-        except OSError as error:
-            raise JournalUnavailableError(f"The journal cannot be written: {error}.") from error
+        self._write(line)
         self.opened += 1
 
     def append_close(self, record: CloseRecord) -> None:
-        """Write a settlement. Never raises: what the disk refuses is kept and tried again."""
+        """Write a settlement. Never raises: one without room is kept and tried again."""
         line = self._line(record)
         self.closed += 1
         if self._unwritten or self._offset + len(line) > self._size:
             self._unwritten.append(line)
             self._write_unwritten()
             return
-        try:
-            self._write(line)
-        except OSError:
-            _LOG.exception("journal: a close record could not be written; kept for another try")
-            self._unwritten.append(line)
+        self._write(line)
 
     def append_progress(self, record: ProgressRecord) -> None:
         """Write a running stream's counts, unless that would use room that a close may need."""
@@ -125,19 +128,16 @@ class JournalWriter:
                 self._make_room(len(line))
             except JournalUnavailableError:
                 return  # a progress record is a courtesy; closes keep their room
-        try:
-            self._write(line)
-        except OSError:
-            _LOG.exception("journal: a progress record could not be written")
+        self._write(line)
 
     def close(self) -> None:
         """Sync, and give the lock back, so that the reader may take the rest and remove it."""
         self._write_unwritten()
         self._is_stopping = True
         self._syncer.join()
-        for fd in (*self._to_sync, self._fd):
-            _sync(fd)
-            os.close(fd)
+        for segment in (*self._full, self._segment):
+            if segment is not None:
+                segment.finish()
         if self._spare is not None:
             self._spare.discard()
         os.close(self._lock_fd)
@@ -147,12 +147,11 @@ class JournalWriter:
         return b"%08x %b\n" % (zlib.crc32(payload), payload)
 
     def _write(self, line: bytes) -> None:
-        written = os.pwrite(self._fd, line, self._offset)
-        while written < len(line):  # a reader sees a line that is not ready until the rest is there
-            written += os.pwrite(self._fd, line[written:], self._offset + written)
-        self._offset += written
-        if self._fsync_ms == 0:
-            os.fdatasync(self._fd)
+        end = self._offset + len(line)
+        self._map[self._offset : end] = line
+        self._offset = end
+        if self._fsync_ms == 0 and self._segment is not None:
+            self._segment.sync()
 
     def _reserve(self, more: int) -> int:
         return (self.opened - self.closed + more) * CLOSE_RESERVE_BYTES
@@ -169,12 +168,14 @@ class JournalWriter:
             self._rotate(line_bytes)
         except OSError as error:
             self._next_try_at = now + _RETRY_SECONDS
+            self._is_full = True
             raise JournalUnavailableError(
                 f"No space is left for the journal: {error.strerror}."
             ) from error
+        self._is_full = False
 
     def _write_unwritten(self) -> bool:
-        """Try again to write what the disk refused. Returns whether all of it is written."""
+        """Try again to write what had no room. Returns whether all of it is written."""
         try:
             while self._unwritten:
                 line = self._unwritten[0]
@@ -182,7 +183,7 @@ class JournalWriter:
                     self._make_room(len(line))
                 self._write(line)
                 self._unwritten.popleft()
-        except (OSError, JournalUnavailableError):
+        except JournalUnavailableError:
             return False
         return True
 
@@ -197,22 +198,22 @@ class JournalWriter:
         # The name tells the reader that the segment before is finished: only now may it exist.
         segment.path.rename(segment_path(self._directory, self._number + 1))
         self._number += 1
-        if self._fd >= 0:
-            self._to_sync.add(self._fd)
-        self._fd, self._offset, self._size = segment.fd, 0, segment.size
+        if self._segment is not None:
+            self._full.append(self._segment)
+        self._segment, self._map = segment, segment.map
+        self._offset, self._size = 0, segment.size
 
     def _sync_loop(self) -> None:
         interval_seconds = max(self._fsync_ms, 1) / 1000
         synced_to = (0, 0)
         while not self._is_stopping:
             time.sleep(interval_seconds)
-            while self._to_sync:
-                fd = self._to_sync.pop()
-                _sync(fd)
-                os.close(fd)
+            while self._full:
+                self._full.popleft().finish()
             position = (self._number, self._offset)
-            if position != synced_to and self._fsync_ms:
-                _sync(self._fd)
+            segment = self._segment
+            if position != synced_to and self._fsync_ms and segment is not None:
+                segment.sync()
             synced_to = position
             if self._spare is None and self._offset * 2 > self._size:
                 self._allocate_spare()
@@ -231,25 +232,43 @@ class _Segment:
     Raises OSError when the disk has no room for it; nothing stays behind then.
     """
 
-    __slots__ = ("fd", "path", "size")
+    __slots__ = ("_fd", "map", "path", "size")
 
     _numbers = itertools.count(1)  # the request path and the thread may each make one at a time
 
     def __init__(self, directory: Path, size: int) -> None:
         self.path = directory / f"spare-{next(self._numbers)}"
         self.size = size
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-        self.fd = os.open(self.path, flags, 0o600)
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags, 0o600)
         try:
-            os.posix_fallocate(self.fd, 0, size)
-        except OSError:
-            self.discard()
+            os.posix_fallocate(self._fd, 0, size)
+            self.map = mmap.mmap(self._fd, size, mmap.MAP_SHARED)
+        except (OSError, ValueError):
+            os.close(self._fd)
+            self.path.unlink(missing_ok=True)
             raise
 
+    def sync(self) -> None:
+        """Wait until what was written is on the disk; a refusal is logged."""
+        try:
+            os.fdatasync(self._fd)
+        except OSError:
+            _LOG.exception("journal: fdatasync failed")
+
+    def finish(self) -> None:
+        """Sync and let go of a full segment."""
+        self.sync()
+        self._close()
+
     def discard(self) -> None:
-        """Give the blocks back."""
-        os.close(self.fd)
+        """Give the blocks of an unused segment back."""
+        self._close()
         self.path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        self.map.close()
+        os.close(self._fd)
 
 
 def _make_locked_directory(journal_dir: Path, journal_id: str) -> tuple[Path, int]:
@@ -262,10 +281,3 @@ def _make_locked_directory(journal_dir: Path, journal_id: str) -> tuple[Path, in
     directory = journal_dir / journal_id
     hidden.rename(directory)
     return directory, lock_fd
-
-
-def _sync(fd: int) -> None:
-    try:
-        os.fdatasync(fd)
-    except OSError:
-        _LOG.exception("journal: fdatasync failed")
