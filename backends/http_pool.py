@@ -145,6 +145,7 @@ class Connection(asyncio.Protocol):
         "headers",
         "is_reused",
         "last_received_at",
+        "on_body",
         "status",
     )
 
@@ -153,8 +154,10 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> None:
         self._loop = loop
         self._endpoint = endpoint
-        self._parser = httptools.HttpResponseParser(self)
         self._chunks: deque[bytes] = deque()
+        # The parser hands pieces of the body straight to the deque; a stream has thousands.
+        self.on_body = self._chunks.append
+        self._parser = httptools.HttpResponseParser(self)
         self._buffered_bytes = 0
         self._error: Exception | None = None
         self._head_waiter: asyncio.Future[None] | None = None
@@ -277,9 +280,14 @@ class Connection(asyncio.Protocol):
             self._fail(MalformedReplyError("The engine's reply is not valid HTTP."))
             self.close()
             return
-        if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
+        if self._chunks:
+            self._buffered_bytes += len(data)
+            waiter = self._waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+            if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
+                self._is_paused = True
+                self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """Let asyncio close the transport (asyncio's callback)."""
@@ -301,6 +309,11 @@ class Connection(asyncio.Protocol):
 
     # What the parser calls.
 
+    def on_message_begin(self) -> None:
+        """Refuse a second reply that nobody asked for (httptools' callback)."""
+        if not self._is_busy:
+            raise MalformedReplyError("The engine sent a reply that nobody asked for.")
+
     def on_status(self, _reason: bytes) -> None:
         """Note nothing: the code is read with the headers (httptools' callback)."""
 
@@ -320,17 +333,6 @@ class Connection(asyncio.Protocol):
         self._has_framing = b"content-length" in headers or b"transfer-encoding" in headers
         self._keeps_alive = self._parser.should_keep_alive()
         waiter = self._head_waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def on_body(self, data: bytes) -> None:
-        """Collect a piece of the body (httptools' callback)."""
-        if self._is_complete:  # a second reply that nobody asked for
-            self._keeps_alive = False
-            return
-        self._chunks.append(data)
-        self._buffered_bytes += len(data)
-        waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 

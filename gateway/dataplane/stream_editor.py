@@ -21,8 +21,8 @@ from gateway.openai_schema.replies import Chunk, ErrorDetail
 DONE_FRAME = b"data: [DONE]\n\n"
 
 _DONE_AFTER_FRAME = b"\n\n" + DONE_FRAME
-_PLAIN_START = b'data: {"id"'
-_PLAIN_NEXT = b'\n\ndata: {"id"'
+# Frames of one line each, as vLLM and OpenAI write them. Anything else is read event by event.
+_PLAIN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+')
 # Usage with at most two levels below it, as its details are.
 _USAGE_MEMBER = re.compile(
     rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})'
@@ -42,6 +42,7 @@ class StreamEditor:
         "_before",
         "_hides_continuous",
         "_hides_total",
+        "_is_continuous",
         "_latest",
         "_rename",
         "_usage_key",
@@ -72,6 +73,7 @@ class StreamEditor:
         self._hides_total = hides_total
         self._hides_continuous = hides_continuous
         self._usage_key = b""
+        self._is_continuous = True
         self._before = self._latest = b""
 
     @property
@@ -87,10 +89,7 @@ class StreamEditor:
                 self.is_done = True
                 edited += DONE_FRAME
             return edited
-        if not (
-            frames.startswith(_PLAIN_START)
-            and frames.count(b"\n") == 2 * frames.count(_PLAIN_NEXT) + 2
-        ):
+        if _PLAIN.fullmatch(frames) is None:
             return self._edit_events(frames)
         self._before, self._latest = self._latest, frames
         if not self.has_content:
@@ -98,6 +97,7 @@ class StreamEditor:
         if not self._usage_key:  # engines write either with or without a space after the colon
             spaced = frames.startswith(b'data: {"id": ')
             self._usage_key = b'"usage": {' if spaced else b'"usage":{'
+            self._is_continuous = self._usage_key in frames[: frames.find(b"\n")]
         last = frames.rfind(self._usage_key)
         if last >= 0:
             if self.usage.is_by_choice:
@@ -106,19 +106,26 @@ class StreamEditor:
                 start, end = _frame_around(frames, last)
                 self.usage.note(frames[start:end])
             if self._hides_continuous:
-                frames = self._without_usage(frames)
+                frames = self._without_usage(frames, last)
         return frames if self._rename is None else self._rename.apply(frames)
 
-    def _without_usage(self, frames: bytes) -> bytes:
-        """Take usage out of the frames that have it; drop those that have nothing else."""
+    def _without_usage(self, frames: bytes, last: int) -> bytes:
+        """Take usage out of the frames that have it; drop those that have nothing else.
+
+        ``last`` is where the last one has it. An engine whose first frame has none gives it at the
+        end only: nothing before is searched then, until a frame with choices has it too.
+        """
+        if not self._is_continuous:
+            start, end = _frame_around(frames, last)
+            self._is_continuous = not _is_usage_only(frames[start:end])
         kept = []
         done = 0  # everything before is in ``kept``
-        found = frames.find(self._usage_key)
+        found = frames.find(self._usage_key) if self._is_continuous else last
         while found >= 0:
             start, end = _frame_around(frames, found)
             frame = frames[start:end]
             kept.append(frames[done:start])
-            if _NO_CHOICES.search(frame) or b'"choices"' not in frame:
+            if _is_usage_only(frame):
                 if not self._hides_total:
                     kept.append(frame)
             else:
@@ -193,6 +200,10 @@ class ModelRename:
         if self._old in data:
             return data.replace(self._old, self._new)
         return data.replace(self._old_spaced, self._new)
+
+
+def _is_usage_only(frame: bytes) -> bool:
+    return _NO_CHOICES.search(frame) is not None or b'"choices"' not in frame
 
 
 def _frame_around(frames: bytes, inside: int) -> tuple[int, int]:
