@@ -167,7 +167,7 @@ class _Generation:
         return StreamEditor(
             usage=StreamUsage(
                 choices_per_prompt=max(wanted.n or 1, 1),
-                has_many_prompts=isinstance(wanted, CompletionRequest) and wanted.has_many_prompts,
+                prompts=wanted.prompts if isinstance(wanted, CompletionRequest) else 1,
             ),
             rename=self._route.rename,
             hides_total=not wants_usage,

@@ -20,7 +20,7 @@ from backends.errors import (
 from billing.usage.event import RequestStatus
 from gateway.dataplane.serving_table import ServedRoute
 from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
-from gateway.openai_schema.replies import ErrorDetail
+from gateway.openai_schema.replies import NULL, ErrorDetail
 
 _MAX_MESSAGE = 2000
 _RETRY_AFTER_SECONDS = 2.0
@@ -45,7 +45,7 @@ class _Envelope(msgspec.Struct):
 
     error: ErrorDetail | str | None = None
     message: str | None = None
-    detail: msgspec.Raw | None = None
+    detail: msgspec.Raw = NULL
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
@@ -119,7 +119,7 @@ def read_error_detail(body: bytes) -> ErrorDetail:
         return envelope.error
     if isinstance(envelope.error, str):
         return ErrorDetail(message=envelope.error)
-    if envelope.detail is not None:
+    if envelope.detail != NULL:
         return ErrorDetail(message=bytes(envelope.detail).decode("utf-8", "replace"))
     return ErrorDetail(message=envelope.message)
 

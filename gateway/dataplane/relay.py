@@ -128,7 +128,8 @@ class StreamRelay:
         transport = self._transport or self._begin()
         try:
             await transport.send_bytes(last_frames)
-            await asyncio.wait_for(self._connection.read_to_end(), _LAST_BYTES_SECONDS)
+            if not self._connection.is_reusable:  # the reply's own end is still to come
+                await asyncio.wait_for(self._connection.read_to_end(), _LAST_BYTES_SECONDS)
         except (ProtocolClosed, BackendError, TimeoutError):
             return  # the answer was whole and is settled; the connection is not kept
 

@@ -20,9 +20,8 @@ from gateway.openai_schema.replies import Chunk, ErrorDetail
 
 DONE_FRAME = b"data: [DONE]\n\n"
 
-_DONE_AFTER_FRAME = b"\n\n" + DONE_FRAME
 # Frames of one line each, as vLLM and OpenAI write them. Anything else is read event by event.
-_PLAIN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+')
+_PLAIN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+(?:data: \[DONE\]\n\n)?')
 # Usage with at most two levels below it, as its details are.
 _USAGE_MEMBER = re.compile(
     rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})'
@@ -83,14 +82,10 @@ class StreamEditor:
 
     def edit(self, frames: bytes) -> bytes:
         """Return what the client gets for ``frames``."""
-        if frames.endswith(_DONE_AFTER_FRAME):  # the usual end: the run before it may be plain
-            edited = self.edit(frames[: -len(DONE_FRAME)])
-            if self.error is None:
-                self.is_done = True
-                edited += DONE_FRAME
-            return edited
         if _PLAIN.fullmatch(frames) is None:
             return self._edit_events(frames)
+        if frames.endswith(DONE_FRAME):
+            self.is_done = True
         self._before, self._latest = self._latest, frames
         if not self.has_content:
             self.has_content = _CONTENT.search(frames) is not None
@@ -118,9 +113,11 @@ class StreamEditor:
         if not self._is_continuous:
             start, end = _frame_around(frames, last)
             self._is_continuous = not _is_usage_only(frames[start:end])
+            if not self._is_continuous:
+                return frames[:start] + frames[end:] if self._hides_total else frames
         kept = []
         done = 0  # everything before is in ``kept``
-        found = frames.find(self._usage_key) if self._is_continuous else last
+        found = frames.find(self._usage_key)
         while found >= 0:
             start, end = _frame_around(frames, found)
             frame = frames[start:end]

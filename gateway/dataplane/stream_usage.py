@@ -20,13 +20,12 @@ _decode_chunk = msgspec.json.Decoder(Chunk).decode
 class StreamUsage:
     """Cumulative counts of one stream."""
 
-    __slots__ = ("_by_choice", "_choices_per_prompt", "_frame", "_is_final", "_last")
+    __slots__ = ("_by_choice", "_choices_per_prompt", "_frame", "_is_final", "_last", "choices")
 
-    def __init__(self, *, choices_per_prompt: int, has_many_prompts: bool) -> None:
+    def __init__(self, *, choices_per_prompt: int, prompts: int) -> None:
+        self.choices = choices_per_prompt * prompts  # how many the client asked for
         self._choices_per_prompt = choices_per_prompt
-        self._by_choice: dict[int, Usage] | None = (
-            {} if choices_per_prompt > 1 or has_many_prompts else None
-        )
+        self._by_choice: dict[int, Usage] | None = {} if self.choices > 1 else None
         self._frame: bytes | None = None  # the last frame with usage, unread
         self._last: Usage | None = None
         self._is_final = False
