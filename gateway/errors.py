@@ -95,11 +95,19 @@ class NotFoundError(ApiError):
 
 
 class MethodNotAllowedError(ApiError):
-    """The path exists, but not with this method."""
+    """The path exists, but not with this method; ``Allow`` says with which."""
 
     status = 405
     type = "invalid_request_error"
     default_code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: str) -> None:
+        super().__init__(message)
+        self._allowed = allowed
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Name the allowed methods, as RFC 9110 section 15.5.6 asks."""
+        return [("allow", self._allowed)]
 
 
 class BodyTooLargeError(ApiError):

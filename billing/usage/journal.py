@@ -80,6 +80,8 @@ class JournalWriter:
         try:
             self._directory, self._lock_fd = _make_locked_directory(journal_dir, self.journal_id)
             self._rotate(0)
+            for directory in (self._directory, journal_dir):
+                _sync_directory(directory)
         except OSError as error:
             raise JournalUnavailableError(f"The journal cannot be opened: {error}.") from error
         self._syncer = threading.Thread(target=self._sync_loop, name="journal-sync", daemon=True)
@@ -210,6 +212,7 @@ class JournalWriter:
             time.sleep(interval_seconds)
             while self._full:
                 self._full.popleft().finish()
+                _sync_directory(self._directory)  # the next segment's name
             position = (self._number, self._offset)
             segment = self._segment
             if position != synced_to and self._fsync_ms and segment is not None:
@@ -281,3 +284,15 @@ def _make_locked_directory(journal_dir: Path, journal_id: str) -> tuple[Path, in
     directory = journal_dir / journal_id
     hidden.rename(directory)
     return directory, lock_fd
+
+
+def _sync_directory(directory: Path) -> None:
+    """Put the names in ``directory`` on the disk; a refusal is logged."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        _LOG.exception("journal: the directory could not be synced")

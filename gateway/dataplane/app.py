@@ -90,7 +90,10 @@ class DataPlaneApp:
         is_receipt = path.startswith("/v1/usage/")
         known = path in ("/health", "/ready", "/v1/models") or is_model or is_receipt
         if path in _GENERATION_PATHS or (known and scope.method not in ("GET", "HEAD")):
-            raise MethodNotAllowedError(f"{scope.method} is not allowed on {path}.")
+            raise MethodNotAllowedError(
+                f"{scope.method} is not allowed on {path}.",
+                allowed="POST" if path in _GENERATION_PATHS else "GET, HEAD",
+            )
         if path == "/health":
             return health()
         if path == "/ready":

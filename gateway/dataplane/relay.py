@@ -151,7 +151,12 @@ class StreamRelay:
         if transport is None:
             self._request.conclude(status, error.status, error_code=error.code)
             raise error
-        self._conclude(RequestStatus.TRUNCATED, 200, error_code=error.code)
+        # Nobody pays for a reply that broke before any of the answer was in it.
+        self._conclude(
+            RequestStatus.TRUNCATED if self._editor.has_content else RequestStatus.FAILED,
+            200,
+            error_code=error.code,
+        )
         try:
             await transport.send_bytes(last_frames + error_event(error))
         except ProtocolClosed:

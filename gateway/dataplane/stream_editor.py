@@ -10,27 +10,30 @@ for and the client did not. Never relayed: data that is not a JSON object or ``[
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import msgspec
 
 from backends.sse import read_events
 from gateway.dataplane.stream_usage import StreamUsage
-from gateway.openai_schema.replies import Chunk, ErrorDetail
+from gateway.openai_schema.replies import NULL, Chunk, ErrorDetail
 
 DONE_FRAME = b"data: [DONE]\n\n"
 
 # Frames of one line each, as vLLM and OpenAI write them. Anything else is read event by event.
 _PLAIN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+(?:data: \[DONE\]\n\n)?')
-# Usage with at most two levels below it, as its details are.
+# Usage with at most two levels below it, as its details are, with another member or the end behind.
 _USAGE_MEMBER = re.compile(
-    rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})'
+    rb'"usage"\s*:\s*\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\}(?=\s*[,}])'
 )
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(ErrorDetail).decode
 
 
@@ -39,6 +42,7 @@ class StreamEditor:
 
     __slots__ = (
         "_before",
+        "_finished",
         "_hides_continuous",
         "_hides_total",
         "_is_continuous",
@@ -74,19 +78,26 @@ class StreamEditor:
         self._usage_key = b""
         self._is_continuous = True
         self._before = self._latest = b""
+        self._finished: set[int] = (
+            set()
+        )  # choices that told why they ended, where there are several
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole: ``[DONE]`` came, or a choice told why it ended."""
+        """Whether the answer is whole: ``[DONE]`` came, or every choice told why it ended."""
+        if self.usage.is_by_choice and not self.is_done:
+            return len(self._finished) >= self.usage.choices
         return self.is_done or bool(_FINISH.search(self._before) or _FINISH.search(self._latest))
 
     def edit(self, frames: bytes) -> bytes:
         """Return what the client gets for ``frames``."""
-        if _PLAIN.fullmatch(frames) is None:
+        if _PLAIN.fullmatch(frames) is None or b'"error"' in frames:
             return self._edit_events(frames)
         if frames.endswith(DONE_FRAME):
             self.is_done = True
         self._before, self._latest = self._latest, frames
+        if self.usage.is_by_choice and _FINISH.search(frames):
+            self._note_finished_in(frames)
         if not self.has_content:
             self.has_content = _CONTENT.search(frames) is not None
         if not self._usage_key:  # engines write either with or without a space after the colon
@@ -103,6 +114,17 @@ class StreamEditor:
             if self._hides_continuous:
                 frames = self._without_usage(frames, last)
         return frames if self._rename is None else self._rename.apply(frames)
+
+    def _note_finished_in(self, frames: bytes) -> None:
+        for event in read_events(frames):
+            if event.data is not None and _FINISH.search(event.data):
+                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    self._note_finished(_decode_chunk(event.data))
+
+    def _note_finished(self, chunk: Chunk) -> None:
+        for choice in chunk.choices or ():
+            if choice.finish_reason is not None:
+                self._finished.add(choice.index)
 
     def _without_usage(self, frames: bytes, last: int) -> bytes:
         """Take usage out of the frames that have it; drop those that have nothing else.
@@ -126,7 +148,7 @@ class StreamEditor:
                 if not self._hides_total:
                     kept.append(frame)
             else:
-                kept.append(_USAGE_MEMBER.sub(b"", frame))
+                kept.append(_without_usage_member(frame, found - start))
             done = end
             found = frames.find(self._usage_key, end)
         kept.append(frames[done:])
@@ -136,8 +158,10 @@ class StreamEditor:
         """The careful way: event by event, by the rules of server-sent events."""
         out: list[bytes] = []
         for event in read_events(frames):
+            if self.is_done or self.error is not None:
+                break
             out.extend(b": %b\n\n" % comment for comment in event.comments)
-            if event.data is None or self.error is not None:
+            if event.data is None:
                 continue
             data = event.data.strip()
             if data == b"[DONE]":
@@ -154,25 +178,28 @@ class StreamEditor:
         if not data.startswith(b"{"):
             return b""
         data = data.replace(b"\n", b" ")  # JSON has raw line ends between tokens only
+        if not self.has_content:
+            self.has_content = _CONTENT.search(data) is not None
         try:
             chunk = _decode_chunk(data)
         except msgspec.ValidationError:
             # An object of a shape that we do not know is the client's to judge; counts that are no
             # integers are no counts: the request is settled as one whose usage is unknown.
-            return _USAGE_MEMBER.sub(b"", data) if self._hides_continuous else data
+            self._before, self._latest = self._latest, data
+            return _without_member(data) if self._hides_continuous else data
         except (msgspec.DecodeError, UnicodeDecodeError):
             return b""
-        if name == b"error" or chunk.object == "error" or _is_error(chunk.error):
+        if name == b"error" or chunk.object == "error" or chunk.error != NULL:
             self.error = _error_detail(chunk)
             return b""
         self._before, self._latest = self._latest, data
-        if not self.has_content:
-            self.has_content = _CONTENT.search(data) is not None
+        if self.usage.is_by_choice:
+            self._note_finished(chunk)
         if chunk.usage is not None:
             self.usage.note_chunk(chunk)
             if chunk.choices:
                 if self._hides_continuous:
-                    data = _USAGE_MEMBER.sub(b"", data)
+                    data = _without_member(data)
             elif self._hides_total:
                 return b""
         return data if self._rename is None else self._rename.apply(data)
@@ -209,12 +236,31 @@ def _frame_around(frames: bytes, inside: int) -> tuple[int, int]:
     return (before + 2 if before >= 0 else 0), frames.find(b"\n\n", inside) + 2
 
 
-def _is_error(error: msgspec.Raw | None) -> bool:
-    return error is not None and bytes(error) != b"null"
+def _without_usage_member(frame: bytes, at: int) -> bytes:
+    """Return a plain frame without its usage, which is written at ``at``.
+
+    Cut out where engines put it, behind the list of choices; read properly where it may be another
+    member's own, or be written in a way that the search does not see through.
+    """
+    member = _USAGE_MEMBER.match(frame, at)
+    comma = frame.rfind(b",", 0, at)
+    if member is None or frame[comma - 1 : comma] != b"]" or frame.count(b'"usage"') > 1:
+        return b"data: %b\n\n" % _without_member(frame[len(b"data: ") :])
+    return frame[:comma] + frame[member.end() :]
+
+
+def _without_member(data: bytes) -> bytes:
+    """Return a JSON object without its usage; the other members keep their exact bytes."""
+    try:
+        members = _decode_members(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return data.strip()  # the client's to judge
+    members.pop("usage", None)
+    return _encode(members)
 
 
 def _error_detail(chunk: Chunk) -> ErrorDetail:
-    if chunk.error is not None:
+    if chunk.error != NULL:
         try:
             return _decode_error(chunk.error)
         except msgspec.DecodeError:

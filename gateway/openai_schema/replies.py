@@ -6,6 +6,9 @@ import msgspec
 
 from billing.usage.event import TokenUsage
 
+# msgspec takes no Raw in a union, so a raw member that may be absent defaults to JSON's null.
+NULL = msgspec.Raw(b"null")
+
 
 class PromptTokensDetails(msgspec.Struct):
     """``usage.prompt_tokens_details``."""
@@ -51,7 +54,7 @@ class Chunk(msgspec.Struct):
     object: str | None = None
     choices: list[Choice] | None = None
     usage: Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NULL
     message: str | None = None  # of an error in vLLM's older shape
     code: int | str | None = None
 

@@ -53,10 +53,8 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     prompt: str | list[str | int | list[int]] | None = None
 
     @property
-    def has_many_prompts(self) -> bool:
-        """Whether the prompt is a list of prompts, each with choices of its own."""
-        return (
-            isinstance(self.prompt, list)
-            and bool(self.prompt)
-            and not isinstance(self.prompt[0], int)
-        )
+    def prompts(self) -> int:
+        """How many prompts there are, each with choices of its own."""
+        if isinstance(self.prompt, list) and self.prompt and not isinstance(self.prompt[0], int):
+            return len(self.prompt)
+        return 1
