@@ -1,0 +1,482 @@
+"""Streams end to end: what engines send, what the client gets, what the journal says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from billing.usage.event import CloseRecord, RequestStatus, TokenUsage
+from tests.factories.engine_replies import (
+    DONE,
+    LAST_PIECE,
+    STREAM_HEAD,
+    answer,
+    chunk,
+    event,
+    piece,
+    stream,
+    total_chunk,
+    usage,
+    whole,
+)
+from tests.factories.snapshots import ENGINE_MODEL
+from tests.fixtures.data_plane import DataPlaneProcess
+from tests.fixtures.scripted_engine import Fin, Hang, Pause, Reset, ScriptedEngine, Step
+
+WORDS = ["Die ", "Sonne ", "scheint."]
+
+
+class Streamed:
+    """A streamed reply as the client got it."""
+
+    def __init__(self, plane: DataPlaneProcess, **body: Any) -> None:
+        body = {"messages": [{"role": "user", "content": "Hi"}], "model": "small", **body}
+        path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+        self.response = plane.client.post(
+            plane.url + path,
+            json={**body, "stream": True},
+            headers={"authorization": "Bearer fb-test-good"},
+        )
+        self.raw = self.response.content
+        self.close: CloseRecord = plane.close_of(self.response)
+
+    @property
+    def datas(self) -> list[bytes]:
+        assert self.raw.endswith(b"\n\n")
+        frames = self.raw.split(b"\n\n")[:-1]
+        return [frame.removeprefix(b"data: ") for frame in frames if not frame.startswith(b":")]
+
+    @property
+    def chunks(self) -> list[Any]:
+        return [json.loads(data) for data in self.datas if data != b"[DONE]"]
+
+    @property
+    def text(self) -> str:
+        return "".join(
+            choice["delta"].get("content") or ""
+            for each in self.chunks
+            for choice in each.get("choices") or []
+            if choice.get("delta")
+        )
+
+    @property
+    def is_done(self) -> bool:
+        return self.raw.endswith(DONE) and self.raw.count(b"[DONE]") == 1
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """Return the error that ends the stream; no ``[DONE]`` may follow or precede it."""
+        assert b"[DONE]" not in self.raw
+        error: dict[str, Any] = self.chunks[-1]["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        return error
+
+
+def counts(prompt: int | None, completion: int | None) -> TokenUsage:
+    return TokenUsage(prompt, None, completion, None)
+
+
+def test_an_answer_is_relayed_metered_and_settled(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    engine.reply(stream(*answer(WORDS)))
+    got = Streamed(plane)
+    assert got.response.status_code == 200
+    assert got.response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert got.response.headers["cache-control"] == "no-cache"
+    assert got.response.headers["x-forebay-route"] == "small"
+    assert got.response.headers["x-forebay-replica"] == "rep_live"
+    assert (got.text, got.is_done) == ("".join(WORDS), True)
+    close = got.close
+    assert (close.status, close.http_status, close.usage) == (
+        RequestStatus.COMPLETED,
+        200,
+        counts(10, 3),
+    )
+    assert close.identity.is_stream
+    assert close.identity.started_at_us <= (close.first_token_at_us or 0) <= close.finished_at_us
+
+
+def split_everywhere(data: bytes) -> list[Step]:
+    return [STREAM_HEAD, *(piece(data[at : at + 1]) for at in range(len(data))), LAST_PIECE]
+
+
+def split_in_character(data: bytes) -> list[Step]:
+    at = data.index("你".encode())
+    cuts = (0, at + 1, at + 2, at + 10, len(data) // 2 + 20, len(data))
+    cuts = tuple(sorted(cuts))
+    steps: list[Step] = [STREAM_HEAD]
+    for start, end in itertools.pairwise(cuts):
+        steps += [piece(data[start:end]), Pause(0.02)]
+    return [*steps, LAST_PIECE]
+
+
+@pytest.mark.parametrize("split", [split_everywhere, split_in_character])
+def test_case_1_frames_cut_anywhere_arrive_byte_for_byte(
+    plane: DataPlaneProcess, engine: ScriptedEngine, split: Any
+) -> None:
+    sent = b"".join(answer(["你好🙂", " Grüße"]))
+    engine.reply(*split(sent))
+    got = Streamed(plane, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    assert got.raw == sent
+    assert got.close.usage == counts(10, 2)
+
+
+def test_case_1_a_last_frame_without_its_end_is_still_read(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """The engine closes after ``data: {usage}`` without a line end."""
+    events = answer(WORDS)[:-1]
+    engine.reply(
+        STREAM_HEAD, *(piece(each) for each in events[:-1]), piece(events[-1][:-2]), LAST_PIECE
+    )
+    got = Streamed(plane, stream_options={"include_usage": True})
+    assert (got.text, got.is_done) == ("".join(WORDS), True)
+    assert got.chunks[-1]["usage"]["completion_tokens"] == 3
+    assert got.close.usage == counts(10, 3)
+    assert got.close.status is RequestStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b": PROCESSING\n\n" * 3,
+        b"data: : keepalive\n\n",
+        b"data: \n\n",
+        b"data:\n\n",
+        b"data\n\n",
+        b"event: ping\ndata: \n\n",
+        b":\n",
+        b": a\n: b\n\n",
+        b"data: OPENROUTER PROCESSING\n\n",
+        b"data: null\n\ndata: 1\n\ndata: []\n\n",
+        b"id: 7\nretry: 1000\n\n",
+        b"\n\n\n",
+    ],
+)
+def test_case_2_keep_alives_never_become_data(
+    plane: DataPlaneProcess, engine: ScriptedEngine, noise: bytes
+) -> None:
+    events = [noise, *answer(WORDS)]
+    events.insert(3, noise)
+    engine.reply(stream(*events))
+    got = Streamed(plane)
+    assert all(isinstance(each, dict) for each in got.chunks)  # every data line is JSON
+    assert (got.text, got.is_done) == ("".join(WORDS), True)
+    assert (got.close.status, got.close.usage) == (RequestStatus.COMPLETED, counts(10, 3))
+
+
+@pytest.mark.parametrize("has_done", [True, False])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_case_4_data_without_space_and_every_line_end(
+    plane: DataPlaneProcess, engine: ScriptedEngine, has_done: bool, line_end: bytes
+) -> None:
+    events = [each.replace(b"data: ", b"data:").replace(b"\n", line_end) for each in answer(WORDS)]
+    engine.reply(stream(*(events if has_done else events[:-1])))
+    got = Streamed(plane)
+    assert (got.text, got.is_done) == ("".join(WORDS), True)
+    assert (got.close.status, got.close.usage) == (RequestStatus.COMPLETED, counts(10, 3))
+
+
+def test_case_6_several_data_lines_are_one_event(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    pretty = json.dumps(json.loads(chunk("Hallo", counts=usage(4, 1))[6:]), indent=1)
+    lines = "".join(f"data: {line}\n" for line in pretty.split("\n")) + "\n"
+    engine.reply(stream(lines.encode(), chunk(finish="stop"), total_chunk(4, 1), DONE))
+    got = Streamed(plane)
+    assert (got.text, got.is_done) == ("Hallo", True)
+    assert all("usage" not in each for each in got.chunks)
+    assert got.close.usage == counts(4, 1)
+
+
+def test_case_6_an_error_over_several_lines_is_an_error(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    engine.reply(
+        stream(
+            chunk("Hallo", counts=usage(4, 1)),
+            b'event: error\ndata: {"error":\ndata: {"message":"boom"}}\n\n',
+        )
+    )
+    got = Streamed(plane)
+    assert got.error["message"] == "boom"
+    assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 1))
+
+
+def test_case_7_long_lines_arrive_whole(plane: DataPlaneProcess, engine: ScriptedEngine) -> None:
+    arguments = "x" * 70_000
+    picture = "A" * (3 * 1024 * 1024)
+    call = {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}
+    engine.reply(
+        stream(chunk(delta=call), chunk(picture), chunk(finish="stop"), total_chunk(4, 9), DONE)
+    )
+    got = Streamed(plane)
+    assert got.chunks[0]["choices"][0]["delta"] == call
+    assert got.text == picture
+    assert (got.is_done, got.close.usage) == (True, counts(4, 9))
+
+
+def test_case_7_a_line_over_the_limit_is_a_clear_error(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    engine.reply(stream(chunk("Hallo", counts=usage(4, 1)), chunk("A" * (5 * 1024 * 1024)), DONE))
+    got = Streamed(plane)
+    assert got.error["code"] == "reply_too_large"
+    assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 1))
+
+
+ODD_CHUNKS = [
+    {"id": "1", "usage": usage(4, 2)},
+    {"choices": [], "usage": usage(4, 2)},
+    {"choices": None, "usage": usage(4, 2)},
+    {"choices": [{"index": 0, "delta": None}]},
+    {"choices": [{"index": 0}]},
+    {"id": "1", "choices": [{"index": 0, "delta": {}}], "usage": None},
+    {"id": "1", "choices": [{"index": 0, "finish_reason": 5}]},
+    {"usage": usage(4, 2), "choices": [{"index": 0, "delta": {"content": ""}}]},
+    {"something": "else"},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_CHUNKS, ids=lambda odd: json.dumps(odd)[:40])
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_case_8_odd_chunks_pass_or_are_dropped(
+    plane: DataPlaneProcess, engine: ScriptedEngine, odd: dict[str, Any], is_asked_for: bool
+) -> None:
+    engine.reply(
+        stream(chunk("Ja", counts=usage(4, 1)), event(odd), chunk(finish="stop"), event(odd), DONE)
+    )
+    options = {"include_usage": True, "continuous_usage_stats": True} if is_asked_for else None
+    got = Streamed(plane, stream_options=options)
+    assert (got.text, got.is_done) == ("Ja", True)
+    assert got.close.status is RequestStatus.COMPLETED
+    assert got.close.usage == counts(4, 2 if odd.get("usage") else 1)
+    if is_asked_for:
+        assert got.chunks[1] == got.chunks[3] == odd
+    else:
+        without = {name: value for name, value in odd.items() if name != "usage" or not value}
+        is_total = bool(odd.get("usage")) and not odd.get("choices")
+        assert [each.get("usage") for each in got.chunks if each.get("usage")] == []
+        assert got.chunks[1:] == (
+            [got.chunks[-1]] if is_total else [without, got.chunks[2], without]
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "sees_total", "sees_continuous"),
+    [
+        ("absent", False, False),
+        ({"include_usage": False}, False, False),
+        ({"include_usage": True}, True, False),
+        (None, False, False),
+        ({"continuous_usage_stats": True}, False, False),
+        ({"include_usage": True, "continuous_usage_stats": True}, True, True),
+        ({"include_usage": True, "x_vendor": [1.50, None]}, True, False),
+    ],
+)
+def test_case_9_usage_only_for_those_who_asked(
+    plane: DataPlaneProcess,
+    engine: ScriptedEngine,
+    options: Any,
+    sees_total: bool,
+    sees_continuous: bool,
+) -> None:
+    engine.reply(stream(*answer(WORDS)))
+    got = Streamed(plane, **({} if options == "absent" else {"stream_options": options}))
+    totals = [each for each in got.chunks if each["choices"] == []]
+    continuous = [each for each in got.chunks if each["choices"] and "usage" in each]
+    assert len(totals) == (1 if sees_total else 0)
+    assert len(continuous) == (len(WORDS) + 2 if sees_continuous else 0)
+    if sees_total:
+        assert got.chunks[-1]["usage"] == usage(10, 3)
+    assert got.close.usage == counts(10, 3)
+    sent = json.loads(engine.requests[0].body)["stream_options"]
+    given = options if isinstance(options, dict) else {}
+    assert sent == {**given, "include_usage": True, "continuous_usage_stats": True}
+
+
+BROKEN_ENDS: dict[str, tuple[Step, ...]] = {
+    "reset": (Pause(0.05), Reset()),
+    "fin inside the chunked body": (Fin(),),
+    "a proper end without the end of the answer": (LAST_PIECE,),
+    "garbage instead of a chunk size": (b"zz\r\n",),
+}
+
+
+@pytest.mark.parametrize("end", BROKEN_ENDS.values(), ids=BROKEN_ENDS.keys())
+def test_cases_11_12_a_cut_stream_ends_with_an_error(
+    plane: DataPlaneProcess, engine: ScriptedEngine, end: tuple[Step, ...]
+) -> None:
+    words = [chunk("w ", counts=usage(9, number)) for number in range(1, 41)]
+    engine.reply(STREAM_HEAD + b"".join(map(piece, words)), *end)
+    got = Streamed(plane)
+    assert got.text == "w " * 40
+    assert got.error["type"] == "api_error"
+    close = got.close
+    assert (close.status, close.http_status) == (RequestStatus.TRUNCATED, 200)
+    assert close.usage == counts(9, 40)
+    assert close.error_code in ("engine_cut", "engine_reply_malformed")
+    assert len(engine.requests) == 1  # content went out: not tried again
+
+
+def test_case_11_an_error_inside_the_stream_is_told_once_and_clean(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    message = f"engine dead, model {ENGINE_MODEL} at http://10.1.2.3:8000/v1"
+    engine.reply(
+        stream(
+            chunk("Hallo", counts=usage(4, 1), model=ENGINE_MODEL),
+            event({"error": {"message": message, "type": "x", "param": None, "code": 500}}),
+            DONE,
+        )
+    )
+    got = Streamed(plane, model="alias")
+    assert got.error["message"] == "engine dead, model alias at [address]"
+    assert got.error["code"] == "engine_failed"
+    assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 1))
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+def test_case_11_an_error_in_the_shape_of_a_chunk(
+    plane: DataPlaneProcess, engine: ScriptedEngine, has_id: bool
+) -> None:
+    """Some routers send an error inside an ordinary chunk whose finish_reason is "error"."""
+    odd = {
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}],
+        "error": {"code": 502, "message": "provider gone"},
+    }
+    odd = {"id": "chatcmpl-1", **odd} if has_id else odd
+    engine.reply(stream(chunk("Hallo", counts=usage(4, 1)), event(odd), DONE))
+    got = Streamed(plane)
+    assert got.error["message"] == "provider gone"
+    assert got.close.status is RequestStatus.TRUNCATED
+
+
+def test_case_11_silence_past_the_idle_timeout(
+    hasty_plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    engine.reply(STREAM_HEAD + piece(chunk("Hallo", counts=usage(4, 1))), Hang())
+    got = Streamed(hasty_plane)
+    assert (got.text, got.error["code"]) == ("Hallo", "engine_timeout")
+    assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 1))
+    engine.requests[0].wait_left()
+
+
+def test_case_12_one_choice_of_two_finished_is_not_the_end(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    engine.reply(
+        stream(
+            chunk("a", index=0, counts=usage(4, 1)),
+            chunk("b", index=1, counts=usage(4, 1)),
+            chunk(index=0, finish="stop", counts=usage(4, 1)),
+        )
+    )
+    got = Streamed(plane, n=2)
+    assert got.error["code"] == "engine_cut"
+    assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 2))
+
+
+@pytest.mark.parametrize("comes_in", ["one read", "many reads"])
+def test_case_12_without_done_both_choices_finished_is_the_end(
+    plane: DataPlaneProcess, engine: ScriptedEngine, comes_in: str
+) -> None:
+    pieces = [
+        piece(each)
+        for each in (
+            chunk("a", index=0),
+            chunk(index=0, finish="stop"),
+            chunk("b", index=1),
+            chunk("c", index=1),
+            chunk(index=1, finish="length"),
+            total_chunk(4, 3),
+        )
+    ]
+    if comes_in == "one read":
+        engine.reply(STREAM_HEAD + b"".join(pieces) + LAST_PIECE)
+    else:
+        engine.reply(STREAM_HEAD, *(s for each in pieces for s in (each, Pause(0.01))), LAST_PIECE)
+    got = Streamed(plane, n=2)
+    assert got.is_done
+    assert (got.close.status, got.close.usage) == (RequestStatus.COMPLETED, counts(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(400, 400), (401, 502), (404, 502), (422, 400), (429, 429), (500, 502), (503, 503)],
+)
+def test_case_13_an_error_status_instead_of_a_stream(
+    plane: DataPlaneProcess, engine: ScriptedEngine, status: int, told: int
+) -> None:
+    detail = {"message": "no", "type": "x", "param": None, "code": status}
+    engine.reply(whole({"error": detail}, status, "retry-after: 7\r\n"))
+    got = Streamed(plane)
+    assert got.response.status_code == told
+    assert got.response.headers["content-type"] == "application/json"
+    assert set(got.response.json()["error"]) == {"message", "type", "param", "code"}
+    assert got.response.headers.get("retry-after") == ("7" if told in (429, 503) else None)
+    assert got.close.usage == TokenUsage()
+    is_clients = told < 500
+    assert got.close.status is (RequestStatus.REJECTED if is_clients else RequestStatus.FAILED)
+    assert got.close.http_status == told
+
+
+@pytest.mark.parametrize(("code", "told"), [(400, 400), (500, 502)])
+def test_case_13_an_error_event_first_and_an_open_socket(
+    plane: DataPlaneProcess, engine: ScriptedEngine, code: int, told: int
+) -> None:
+    error = {"error": {"message": "n must be 1 or more", "type": "x", "param": "n", "code": code}}
+    engine.reply(STREAM_HEAD + piece(event(error)), Hang())
+    got = Streamed(plane)
+    assert got.response.status_code == told
+    assert got.response.json()["error"]["message"] == "n must be 1 or more"
+    assert got.close.usage == TokenUsage()
+    assert got.close.status is (RequestStatus.REJECTED if told == 400 else RequestStatus.FAILED)
+    engine.requests[0].wait_left()
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "length"])
+def test_case_14_tool_calls_pass_unmodified(
+    plane: DataPlaneProcess, engine: ScriptedEngine, finish: str
+) -> None:
+    deltas: list[dict[str, Any]] = [
+        {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 1, "id": "b", "function": {"name": "g", "arguments": '{"'}}]},
+        *(
+            {"tool_calls": [{"index": number % 2, "function": {"arguments": f'"{number}'}}]}
+            for number in range(5)
+        ),
+        {"tool_calls": [{"function": {"arguments": "}"}}]},
+    ]
+    sent = [chunk(delta=delta) for delta in deltas] + [chunk(finish=finish)]
+    engine.reply(stream(*sent, total_chunk(4, 12), DONE))
+    got = Streamed(plane)
+    assert got.raw == b"".join(sent) + DONE
+    assert got.close.usage == counts(4, 12)
+    assert got.close.first_token_at_us is not None  # arguments are content
+
+
+def test_the_client_sees_the_name_it_asked_for(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    quoted = f'"model":"{ENGINE_MODEL}"'  # as text it stays what it is
+    engine.reply(stream(*answer([quoted], model=ENGINE_MODEL)))
+    got = Streamed(plane, model="alias", stream_options={"include_usage": True})
+    assert {each["model"] for each in got.chunks} == {"alias"}
+    assert got.text == quoted
+    assert json.loads(engine.requests[0].body)["model"] == ENGINE_MODEL
+
+
+def test_a_stream_that_comes_compressed_is_refused(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+    engine.reply(head + piece(b"\x1f\x8b") + LAST_PIECE)
+    got = Streamed(plane)
+    assert got.response.status_code == 502
+    assert got.close.status is RequestStatus.FAILED
