@@ -66,6 +66,8 @@ def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
         raise InvalidRequestError(
             f"The body is not valid JSON: {error}.", code="malformed_json"
         ) from None
+    except RecursionError:
+        raise InvalidRequestError("The body is nested too deeply.", code="malformed_json") from None
 
 
 async def _read_chunked(exchange: HttpExchange, limit_bytes: int) -> bytes:
