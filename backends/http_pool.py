@@ -219,7 +219,8 @@ class Connection(asyncio.Protocol):
         self._buffered_bytes = 0
         if self._is_paused:
             self._is_paused = False
-            self._transport.resume_reading()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
         if len(chunks) == 1:
             return chunks.popleft()
         data = b"".join(chunks)
@@ -276,8 +277,9 @@ class Connection(asyncio.Protocol):
         self.last_received_at = self._loop.time()
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._fail(MalformedReplyError("The engine's reply is not valid HTTP."))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            if not self._is_complete:  # else the reply was whole; what follows it is nobody's
+                self._fail(MalformedReplyError("The engine's reply is not valid HTTP."))
             self.close()
             return
         if self._chunks:

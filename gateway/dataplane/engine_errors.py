@@ -24,6 +24,7 @@ from gateway.openai_schema.replies import NULL, ErrorDetail
 
 _MAX_MESSAGE = 2000
 _RETRY_AFTER_SECONDS = 2.0
+_MAX_RETRY_AFTER_SECONDS = 86_400.0
 _URL = re.compile(r"https?://[^\s\"']+")  # an engine's own address is nobody's business
 
 # The client's own doing, with the status of our contract (422 never).
@@ -139,4 +140,4 @@ def _is_about_request(detail: ErrorDetail) -> bool:
 
 def _retry_after_seconds(headers: dict[bytes, bytes]) -> float | None:
     value = headers.get(b"retry-after", b"")
-    return float(value) if value.isdigit() else None
+    return min(float(value), _MAX_RETRY_AFTER_SECONDS) if value.isdigit() else None
