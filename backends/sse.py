@@ -53,6 +53,8 @@ class FrameAligner:
         if end == 0:
             self._hold(data)
             return b""
+        if self._held_bytes + end > self._max_frame_bytes:
+            self._check_size(self._held_bytes + (self._last + data).find(b"\n\n") + 1)
         self._held.append(data[:end])
         frames = b"".join(self._held)
         self._held.clear()
@@ -73,7 +75,10 @@ class FrameAligner:
         self._held.append(data)
         self._held_bytes += len(data)
         self._last = data[-1:]
-        if self._held_bytes > self._max_frame_bytes:
+        self._check_size(self._held_bytes)
+
+    def _check_size(self, frame_bytes: int) -> None:
+        if frame_bytes > self._max_frame_bytes:
             raise ReplyTooLargeError(
                 f"One event of the engine's stream is over {self._max_frame_bytes} bytes."
             )

@@ -49,6 +49,7 @@ class ActiveRequest:
         "http_status",
         "identity",
         "is_client_gone",
+        "is_held_back",
         "is_settled",
         "replica_id",
         "status",
@@ -80,6 +81,7 @@ class ActiveRequest:
         self.first_token_at_us: int | None = None
         self.stream_usage: StreamUsage | None = None
         self.is_client_gone = False
+        self.is_held_back = False  # the client is slow: the engine's silence is not its own
         self.is_settled = False
         # What a path that forgets to say otherwise ends as: nothing is billed for our own faults.
         self.status = RequestStatus.FAILED
@@ -150,6 +152,12 @@ class ActiveRequest:
         self.is_client_gone = True
         if self.connection is not None:
             self.connection.abort(ClientGoneError("The client left."))
+
+    def resume(self) -> None:
+        """Go on after the client was too slow; the engine's time counts anew from here."""
+        self.is_held_back = False
+        if self.connection is not None:
+            self.connection.last_received_at = asyncio.get_running_loop().time()
 
     def record_progress(self, now: float) -> None:
         """Journal the counts of a running stream if they changed."""

@@ -78,7 +78,13 @@ async def serve_generation(
         loop=plane.loop,
     )
     generation = _Generation(
-        plane=plane, request=request, wanted=wanted, route=route, caller=caller, exchange=exchange
+        plane=plane,
+        request=request,
+        wanted=wanted,
+        route=route,
+        caller=caller,
+        exchange=exchange,
+        client=scope.client,
     )
     try:
         answer = await generation.run(to_engine, _trace_headers(scope.headers))
@@ -92,7 +98,7 @@ async def serve_generation(
 class _Generation:
     """An admitted request on its way through steps 4 and 5."""
 
-    __slots__ = ("_caller", "_exchange", "_plane", "_request", "_route", "_wanted")
+    __slots__ = ("_caller", "_client", "_exchange", "_plane", "_request", "_route", "_wanted")
 
     def __init__(
         self,
@@ -103,6 +109,7 @@ class _Generation:
         route: ServedRoute,
         caller: ApiKeyEntry,
         exchange: HttpExchange,
+        client: str,
     ) -> None:
         self._plane = plane
         self._request = request
@@ -110,6 +117,7 @@ class _Generation:
         self._route = route
         self._caller = caller
         self._exchange = exchange
+        self._client = client
 
     async def run(self, body: bytes, trace: bytes) -> WholeAnswer | None:
         """Return the answer to send once the request is settled; None if it was streamed."""
@@ -152,6 +160,7 @@ class _Generation:
             max_frame_bytes=self._plane.config.max_frame_bytes,
             route=self._route,
             exchange=self._exchange,
+            client=self._client,
             headers=[
                 ("x-request-id", self._request.identity.request_id),
                 *STREAM_HEADERS,

@@ -19,6 +19,7 @@ from backends.sse import FrameAligner
 from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
 from gateway.dataplane.answer import error_event
+from gateway.dataplane.client_pace import LOOK_BYTES, ClientPace
 from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.stream_editor import DONE_FRAME, StreamEditor
 from gateway.errors import ApiError
@@ -40,9 +41,11 @@ class StreamRelay:
         "_editor",
         "_exchange",
         "_headers",
+        "_pace",
         "_request",
         "_route",
         "_transport",
+        "_unpaced_bytes",
     )
 
     def __init__(
@@ -54,6 +57,7 @@ class StreamRelay:
         max_frame_bytes: int,
         route: ServedRoute,
         exchange: HttpExchange,
+        client: str,
         headers: HeaderList,
     ) -> None:
         self._request = request
@@ -63,6 +67,8 @@ class StreamRelay:
         self._route = route
         self._exchange = exchange
         self._headers = headers
+        self._pace = ClientPace(client)
+        self._unpaced_bytes = 0  # sent since the last look at the client's socket
         self._transport: StreamTransport | None = None
         request.stream_usage = editor.usage
 
@@ -78,6 +84,7 @@ class StreamRelay:
             # The reply ends when its transport is let go. Not left to the garbage collector: an
             # error's traceback would keep this object, and the client waiting, for a while.
             self._transport = None
+            self._pace.close()
 
     async def _run(self) -> None:
         try:
@@ -113,6 +120,10 @@ class StreamRelay:
                 if self._transport is None:
                     self._begin()
                 await self._transport.send_bytes(out)  # type: ignore[union-attr]  # begun above
+                self._unpaced_bytes += len(out)
+                if self._unpaced_bytes > LOOK_BYTES:
+                    self._unpaced_bytes = 0
+                    await self._pace.wait(request)
         frames = self._aligner.finish()
         return edit(frames) if frames else b""
 

@@ -27,6 +27,7 @@ class Scope(Protocol):
     method: str
     path: str
     query_string: str
+    client: str  # host:port
     headers: RequestHeaders
 
 

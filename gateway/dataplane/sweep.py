@@ -36,7 +36,7 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
 
 def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:
     connection = request.connection
-    if connection is None:
+    if connection is None or request.is_held_back:
         return
     silent_seconds = now - max(connection.last_received_at, request.admitted_at)
     if not request.identity.is_stream:
