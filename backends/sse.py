@@ -23,7 +23,15 @@ class FrameAligner:
     gathered in linear time. Raises :class:`ReplyTooLargeError` over ``max_frame_bytes``.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_is_first", "_last", "_max_frame_bytes", "_skips_lf")
+    __slots__ = (
+        "_held",
+        "_held_bytes",
+        "_is_first",
+        "_last",
+        "_mark",
+        "_max_frame_bytes",
+        "_skips_lf",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -32,10 +40,15 @@ class FrameAligner:
         self._last = b""  # the last held byte: a frame's end may lie across two reads
         self._skips_lf = False  # the last read ended with a CR
         self._is_first = True
+        self._mark = b""  # what may be the beginning of a byte order mark
 
     def feed(self, data: bytes) -> bytes:
         """Return the whole frames that ``data`` completes; b"" if it completes none."""
         if self._is_first:
+            data, self._mark = self._mark + data, b""
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._mark = data
+                return b""
             self._is_first = False
             data = data.removeprefix(_BOM)
         if self._skips_lf or b"\r" in data:
@@ -65,7 +78,8 @@ class FrameAligner:
 
     def finish(self) -> bytes:
         """Return what is left at the end of the stream as a frame: its end was cut off."""
-        rest = b"".join(self._held)
+        rest = self._mark + b"".join(self._held)
+        self._mark = b""
         self._held.clear()
         return rest + b"\n\n" if rest.strip(b"\n") else b""
 

@@ -11,6 +11,7 @@ for and the client did not. Never relayed: data that is not a JSON object or ``[
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 
 import msgspec
@@ -23,10 +24,8 @@ DONE_FRAME = b"data: [DONE]\n\n"
 
 # Frames of one line each, as vLLM and OpenAI write them. Anything else is read event by event.
 _PLAIN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+(?:data: \[DONE\]\n\n)?')
-# Usage with at most two levels below it, as its details are, with another member or the end behind.
-_USAGE_MEMBER = re.compile(
-    rb'"usage"\s*:\s*\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\}(?=\s*[,}])'
-)
+# A frame's last member, with at most one level below it, as usage has in its details.
+_USAGE_AT_END = re.compile(rb'"usage": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\}\n\n')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
@@ -211,19 +210,19 @@ class ModelRename:
     The search is for the whole member: inside a JSON string its quotes would be escaped.
     """
 
-    __slots__ = ("_new", "_old", "_old_spaced")
+    __slots__ = ("_new", "_old")
 
     def __init__(self, engine_model: str, route: str) -> None:
-        old, new = msgspec.json.encode(engine_model), msgspec.json.encode(route)
-        self._old = b'"model":' + old
-        self._old_spaced = b'"model": ' + old
-        self._new = b'"model":' + new
+        spellings = {msgspec.json.encode(engine_model), json.dumps(engine_model).encode()}
+        # With and without space, non-ASCII letters escaped or not.
+        self._old = [b'"model":' + space + old for old in spellings for space in (b"", b" ")]
+        self._new = b'"model":' + msgspec.json.encode(route)
 
     def apply(self, data: bytes) -> bytes:
         """Return ``data`` with every such member renamed."""
-        if self._old in data:
-            return data.replace(self._old, self._new)
-        return data.replace(self._old_spaced, self._new)
+        for old in self._old:
+            data = data.replace(old, self._new)
+        return data
 
 
 def _is_usage_only(frame: bytes) -> bool:
@@ -239,14 +238,12 @@ def _frame_around(frames: bytes, inside: int) -> tuple[int, int]:
 def _without_usage_member(frame: bytes, at: int) -> bytes:
     """Return a plain frame without its usage, which is written at ``at``.
 
-    Cut out where engines put it, behind the list of choices; read properly where it may be another
-    member's own, or be written in a way that the search does not see through.
+    Cut off where engines put it, at the end; read properly where it may be another member's own, or
+    be written in a way that the search does not see through.
     """
-    member = _USAGE_MEMBER.match(frame, at)
-    comma = frame.rfind(b",", 0, at)
-    if member is None or frame[comma - 1 : comma] != b"]" or frame.count(b'"usage"') > 1:
+    if _USAGE_AT_END.fullmatch(frame, at) is None:
         return b"data: %b\n\n" % _without_member(frame[len(b"data: ") :])
-    return frame[:comma] + frame[member.end() :]
+    return frame[: frame.rfind(b",", 0, at)] + b"}\n\n"
 
 
 def _without_member(data: bytes) -> bytes:
