@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.valkey", "tests.fixtures.local_engine"]
+pytest_plugins = [
+    "tests.fixtures.postgres",
+    "tests.fixtures.valkey",
+    "tests.fixtures.local_engine",
+    "tests.fixtures.small_disk",
+]

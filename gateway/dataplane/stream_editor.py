@@ -226,7 +226,13 @@ class ModelRename:
 
 
 def _is_usage_only(frame: bytes) -> bool:
-    return _NO_CHOICES.search(frame) is not None or b'"choices"' not in frame
+    if _NO_CHOICES.search(frame) is None and b'"choices"' in frame:
+        return False
+    try:  # read once a stream: the members found may be another member's own
+        chunk = _decode_chunk(frame[len(b"data: ") :])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return not chunk.choices and chunk.usage is not None
 
 
 def _frame_around(frames: bytes, inside: int) -> tuple[int, int]:
