@@ -62,7 +62,9 @@ class Endpoint:
         """
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"an engine's URL must be http(s)://host…, not {base_url!r}")
+            raise ValueError(
+                "an engine's URL must be http(s)://host…"
+            )  # unsaid: it may hold secrets
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)

@@ -31,6 +31,10 @@ class ClientGoneError(BackendError):
     """The client left; the engine's work for it is ended."""
 
 
+class GatewayStoppedError(BackendError):
+    """We are stopping and cannot wait for the engine any longer."""
+
+
 class ActiveRequest:
     """The state of a request between admission and settlement."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import signal
 
 from gateway.dataplane.admit import arrival_us
 from gateway.dataplane.answer import WholeAnswer, error_answer
@@ -42,13 +44,21 @@ class DataPlaneApp:
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Open what the worker holds (before the first request)."""
         self._plane = DataPlane(self._config, loop)
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
         # What is here now stays; requests make little garbage that only the collector can free.
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
 
+    def _stop(self) -> None:
+        """Begin to drain, and let Granian stop by the other signal that it listens to.
+
+        Granian alone would wait for running streams without telling us, until it is killed.
+        """
+        self._plane.begin_draining()
+        os.kill(os.getpid(), signal.SIGINT)
+
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Drain, settle and close (after the last request was taken)."""
-        loop.run_until_complete(self._plane.drain())
+        """Close (after the last request has ended)."""
         self._plane.close()
 
     async def __rsgi__(self, scope: Scope, exchange: HttpExchange) -> None:

@@ -18,6 +18,7 @@ from backends.errors import (
     ReplyTooLargeError,
 )
 from billing.usage.event import RequestStatus
+from gateway.dataplane.active_request import GatewayStoppedError
 from gateway.dataplane.serving_table import ServedRoute
 from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
 from gateway.openai_schema.replies import NULL, ErrorDetail
@@ -80,6 +81,10 @@ def engine_error(
 
 def backend_error(error: BackendError) -> ApiError:
     """Return the error for an exchange that broke."""
+    if isinstance(error, GatewayStoppedError):
+        return UnavailableError(
+            str(error), code="draining", retry_after_seconds=_RETRY_AFTER_SECONDS
+        )
     if isinstance(error, BackendTimeoutError):
         return EngineTooSlowError("The engine did not answer in time.")
     if isinstance(error, ReplyTooLargeError):

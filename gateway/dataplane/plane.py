@@ -7,7 +7,7 @@ import logging
 
 from backends.http_pool import Endpoint
 from billing.usage.journal import JournalWriter
-from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.active_request import ActiveRequest, GatewayStoppedError
 from gateway.dataplane.admit import RequestIds
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.serving_table import EndpointRegistry, ServingTable, build_serving_table
@@ -67,15 +67,18 @@ class DataPlane:
             )
         return table
 
-    async def drain(self) -> None:
-        """Let running requests end, for ``drain_seconds`` at the most, then settle what is left.
+    def begin_draining(self) -> None:
+        """Refuse new requests; let running ones end, for ``drain_seconds`` at the most."""
+        if not self.is_draining:
+            self.is_draining = True
+            self.loop.call_later(self.config.drain_seconds, self._cut_off)
 
-        New requests are refused meanwhile.
-        """
-        self.is_draining = True
-        deadline = self.loop.time() + self.config.drain_seconds
-        while self.active and self.loop.time() < deadline:  # noqa: ASYNC110 - once in a lifetime
-            await asyncio.sleep(0.02)
+    def _cut_off(self) -> None:
+        """Settle what still runs, and tell its clients."""
+        for request in list(self.active):
+            request.interrupt()
+            if request.connection is not None:
+                request.connection.abort(GatewayStoppedError("The gateway is shutting down."))
 
     def close(self) -> None:
         """Settle what still runs and close the journal. Call outside of the running loop."""

@@ -19,6 +19,7 @@ BLOCKED_SECRET = "fb-test-blocked"
 ENGINE_SECRET = "engine-secret-7f3a"
 
 ENGINE_MODEL = "org/engine-model"  # what the engine of "alias" calls its model
+LONG_NAME = "n" * 200  # the longest that the control plane takes
 SLASHED = ("mistralai/Mistral-7B", "hf.co/x/y:Q4_K_M", "modèle")
 
 
@@ -72,6 +73,7 @@ def make_snapshot(
         "small": "dep_small",
         "alias": "dep_alias",
         "none": "dep_none",
+        LONG_NAME: "dep_none",
         "dead": "dep_dead",
         "two": "dep_two",
         "prefix": "dep_prefix",
