@@ -12,6 +12,7 @@ import pytest
 from billing.usage.event import CloseRecord, RequestStatus, TokenUsage
 from tests.factories.engine_replies import (
     STREAM_HEAD,
+    answer,
     chat_reply,
     chunk,
     encode,
@@ -287,6 +288,19 @@ def test_case_21_many_leave_at_once_and_health_stays_quick(
     closes = plane.closes[-30:]
     assert {close.status for close in closes} == {RequestStatus.CLIENT_CLOSED}
     assert all((close.usage.output_tokens or 0) > 0 for close in closes)
+
+
+def test_a_stream_is_settled_before_its_end_is_seen(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """The engine takes its time to end the reply; the record does not wait for that."""
+    engine.reply(STREAM_HEAD + b"".join(map(piece, answer(["x"]))), Hang())
+    opened = plane.opened
+    with start(plane, stream=True) as client:
+        read_until(client, b"[DONE]")
+        closes = plane.closes
+    assert (plane.opened, len(closes)) == (opened + 1, opened + 1)
+    assert closes[-1].status is RequestStatus.COMPLETED
 
 
 def test_a_kept_client_connection_serves_on_after_a_stream(
