@@ -33,6 +33,8 @@ def _default_state_dir() -> Path:
 
 
 def _absolute(path: Path) -> Path:
+    if path == Path():  # an empty text: nobody means the directory that happens to be current
+        raise ValueError("must name a directory")
     return path.expanduser().absolute()
 
 

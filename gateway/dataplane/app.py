@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 
+from granian.rsgi import ProtocolClosed
+
 from gateway.dataplane.admit import arrival_us
 from gateway.dataplane.answer import WholeAnswer, error_answer
 from gateway.dataplane.chat import serve_generation
@@ -80,6 +82,8 @@ class DataPlaneApp:
             answer = await self._serve_other(scope)
         except ApiError as error:
             answer = error_answer(error)
+        except ProtocolClosed:
+            return  # the client left before its request was whole: nothing to serve, nobody to tell
         except Exception:  # noqa: BLE001 - the edge: one request's fault must stay its own
             _LOG.exception("request %s failed", request_id)
             answer = error_answer(

@@ -56,6 +56,8 @@ def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
     Raises :class:`InvalidRequestError`, naming the member where one is at fault.
     """
     try:
+        if not body.isascii():
+            body.decode()  # members that are passed over must be text too, before anything is sent
         return _DECODERS[endpoint].decode(body)
     except msgspec.ValidationError as error:
         text = str(error)

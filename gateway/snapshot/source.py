@@ -70,7 +70,7 @@ class RedisSource:
         is_away = False
         while True:
             client = redis.asyncio.Redis.from_url(
-                self._url, socket_connect_timeout=2, health_check_interval=5
+                self._url, socket_connect_timeout=2, socket_timeout=3, health_check_interval=5
             )
             try:
                 async with client, client.pubsub(ignore_subscribe_messages=True) as channel:

@@ -127,3 +127,8 @@ def test_secrets_do_not_show_when_printed(monkeypatch: pytest.MonkeyPatch) -> No
     shown = repr(Settings.load())
     assert "token-of-the-admin" not in shown
     assert "hunter2" not in shown
+
+
+def test_an_empty_state_directory_is_refused() -> None:
+    with pytest.raises(SettingsError, match="must name a directory"):
+        Settings.load(state_dir="")

@@ -310,3 +310,18 @@ def test_a_kept_client_connection_serves_on_after_a_stream(
     for _ in range(3):
         reply = plane.chat(stream=True)
         assert json.loads(reply.content)["id"] == "chatcmpl-1"
+
+
+def test_an_upload_that_is_broken_off_is_no_fault_of_ours(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    whole_request = request_bytes(encode({"model": "small", "messages": [], "pad": "x" * 5000}))
+    before = plane.log.count("failed")
+    for _ in range(3):
+        client = connect(plane.port)
+        client.sendall(whole_request[:-3000])
+        time.sleep(0.1)
+        client.close()
+    engine.reply_once(whole(encode(chat_reply())))
+    assert plane.chat().status_code == 200
+    assert plane.log.count("failed") == before

@@ -56,6 +56,9 @@ MALFORMED = {
     "two values": encode(GOOD) + b"{}",
     "NaN": b'{"model":"small","messages":[],"temperature":NaN}',
     "not utf-8": b'{"model":"sm\xffall","messages":[]}',
+    "not utf-8 where nobody looks": (
+        b'{"model":"small","messages":[{"role":"user","content":"\xff\xfe"}]}'
+    ),
     "lone surrogate as model": b'{"model":"\\ud800","messages":[]}',
     "utf-16": encode(GOOD).decode().encode("utf-16"),
     "single quotes": b"{'model':'small'}",
