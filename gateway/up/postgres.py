@@ -210,6 +210,7 @@ class EmbeddedPostgres:
             cwd="/",
             check=False,
             timeout=_INITDB_SECONDS,
+            start_new_session=True,  # Ctrl-C is ours to act on, once initdb is through
             pass_fds=descriptors,
             user=None if user is None else user.uid,
             group=None if user is None else user.gid,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 _LOG = logging.getLogger("forebay.up")
+# Before the log file is open, logging would print to the terminal what we print ourselves.
+logging.getLogger("forebay").addHandler(logging.NullHandler())
 _GREEN, _RED, _YELLOW, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 

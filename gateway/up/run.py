@@ -113,6 +113,7 @@ class _Up:
         self._addresses: Addresses | None = None
         self._model = ""
         self._stop_order: list[Part] = []
+        self._has_ended_orphans = False
 
     def run(self) -> None:
         """Start, watch, stop; whatever happens, nothing is left running."""
@@ -124,12 +125,14 @@ class _Up:
         finally:
             # Data plane first, databases last: each stops while what it needs still runs.
             self._supervisor.stop(self._stop_order)
-            self._state.runtime_file.unlink(missing_ok=True)
+            if self._has_ended_orphans:  # else the record of an earlier run is still needed
+                self._state.runtime_file.unlink(missing_ok=True)
 
     def _check_before_anything(self) -> tuple[int, int, int | None]:
         """Refuse what cannot work before a single process runs."""
         earlier = self._state.find_json(self._state.runtime_file) or {}
         end_orphans(earlier.get("processes", []), self._progress)
+        self._has_ended_orphans = True
         self._state.runtime_file.unlink(missing_ok=True)
         settings = self._settings
         port = reserve_port(settings.host, settings.port, "--port")

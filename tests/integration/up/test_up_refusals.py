@@ -24,13 +24,15 @@ def assert_refused(state_dir: Path, says: str, *arguments: str, **variables: str
         *arguments,
         **variables,
     )
-    sentences = [line for line in result.stderr.splitlines() if line.startswith("forebay: ")]
+    lines = result.stderr.splitlines()
+    sentences = [line for line in lines if line.startswith("forebay: ")]
     assert result.returncode == 2, result.stderr
     assert len(sentences) == 1, result.stderr
     assert says in sentences[0]
+    assert sentences[0].removeprefix("forebay: ") not in lines  # said once
     assert "Traceback" not in result.stderr + result.stdout
     assert find_processes_naming(str(state_dir)) == []
-    if state_dir.is_dir():
+    if state_dir.is_dir() and "runtime.json" not in says:
         assert not (state_dir / "runtime.json").exists()
 
 
@@ -85,6 +87,16 @@ def test_database_files_of_another_version(tmp_path: Path) -> None:
     data.mkdir(parents=True)
     (data / "PG_VERSION").write_text("9\n")
     assert_refused(tmp_path / "state", "was made by PostgreSQL 9 and the programs here are")
+
+
+def test_a_damaged_record_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    record = tmp_path / "state" / "runtime.json"
+    record.write_text("{")
+    record.chmod(0o600)
+    for _ in range(2):
+        assert_refused(tmp_path / "state", "runtime.json is damaged")
+    assert record.read_text() == "{"
 
 
 def test_damaged_secrets(tmp_path: Path) -> None:
