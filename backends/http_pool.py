@@ -24,18 +24,10 @@ import ssl
 from collections import deque
 from urllib.parse import urlsplit
 
-import httptools
+from backends.engine_connection import EngineConnection
+from backends.errors import ConnectError, ConnectTimeoutError
+from backends.write_queue import WriteQueue
 
-from backends.errors import (
-    ConnectError,
-    ConnectTimeoutError,
-    MalformedReplyError,
-    ReplyCutError,
-    ReplyTooLargeError,
-    StaleConnectionError,
-)
-
-PAUSE_READING_BYTES = 1024 * 1024
 IDLE_CONNECTIONS_LIMIT = 1024
 
 
@@ -51,10 +43,16 @@ class Endpoint:
         "in_flight",
         "prefix",
         "request_headers",
+        "writes",
     )
 
     def __init__(
-        self, base_url: str, *, secret: str | None = None, connect_timeout_seconds: float
+        self,
+        base_url: str,
+        *,
+        secret: str | None = None,
+        connect_timeout_seconds: float,
+        writes: WriteQueue,
     ) -> None:
         """Prepare for ``base_url`` (scheme, authority and any path prefix).
 
@@ -69,7 +67,7 @@ class Endpoint:
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[EngineConnection] = deque()
         self.prefix = parts.path.rstrip("/")
         authority = parts.netloc.rpartition("@")[2]
         headers = f"host: {authority}\r\n"
@@ -77,8 +75,9 @@ class Endpoint:
             headers += f"authorization: Bearer {secret}\r\n"
         self.request_headers = headers.encode("latin-1")
         self.in_flight = 0
+        self.writes = writes
 
-    async def acquire(self, *, is_fresh: bool = False) -> Connection:
+    async def acquire(self, *, is_fresh: bool = False) -> EngineConnection:
         """Return a connection for one exchange: an idle one, or a new one (always, if ``is_fresh``).
 
         Raises :class:`ConnectError` or :class:`ConnectTimeoutError`.
@@ -94,7 +93,7 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(loop, self), self._host, self._port, ssl=self._tls
+                    lambda: EngineConnection(loop, self), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
             raise ConnectTimeoutError("The engine did not accept a connection in time.") from None
@@ -103,7 +102,7 @@ class Endpoint:
         self.in_flight += 1
         return connection
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: EngineConnection) -> None:
         """Take a connection back: keep it if its exchange is whole, else close it at once."""
         self.in_flight -= 1
         connection.forget_error()
@@ -112,7 +111,7 @@ class Endpoint:
         else:
             connection.close()
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: EngineConnection) -> None:
         """Drop an idle connection that the engine closed."""
         with contextlib.suppress(ValueError):  # it was in use, or was never idle
             self._idle.remove(connection)
@@ -121,244 +120,3 @@ class Endpoint:
         """Close the idle connections; those in use are closed on release."""
         while self._idle:
             self._idle.pop().close()
-
-
-class Connection(asyncio.Protocol):
-    """One connection; see the module for how it is used."""
-
-    __slots__ = (
-        "_buffered_bytes",
-        "_chunks",
-        "_endpoint",
-        "_error",
-        "_has_framing",
-        "_has_started",
-        "_head_waiter",
-        "_is_busy",
-        "_is_complete",
-        "_is_informational",
-        "_is_lost",
-        "_is_paused",
-        "_keeps_alive",
-        "_loop",
-        "_parser",
-        "_transport",
-        "_waiter",
-        "headers",
-        "is_reused",
-        "last_received_at",
-        "on_body",
-        "status",
-    )
-
-    _transport: asyncio.Transport
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> None:
-        self._loop = loop
-        self._endpoint = endpoint
-        self._chunks: deque[bytes] = deque()
-        # The parser hands pieces of the body straight to the deque; a stream has thousands.
-        self.on_body = self._chunks.append
-        self._parser = httptools.HttpResponseParser(self)
-        self._buffered_bytes = 0
-        self._error: Exception | None = None
-        self._head_waiter: asyncio.Future[None] | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._is_busy = False
-        self._is_complete = True
-        self._is_informational = False
-        self._is_lost = False
-        self._is_paused = False
-        self._has_started = False
-        self._has_framing = False
-        self._keeps_alive = True
-        self.headers: dict[bytes, bytes] = {}  # lower-case names; a repeated name keeps the last
-        self.is_reused = False
-        self.last_received_at = 0.0  # the event loop's clock
-        self.status = 0
-
-    # What the user of a connection calls.
-
-    @property
-    def is_reusable(self) -> bool:
-        """Whether another exchange may follow on this connection."""
-        return self._is_complete and self._keeps_alive and not self._is_lost and not self._chunks
-
-    async def send(self, head: bytes, body: bytes) -> None:
-        """Send a request; return when the reply's status and headers are in.
-
-        Raises :class:`StaleConnectionError`, :class:`ReplyCutError`,
-        :class:`MalformedReplyError`, or what :meth:`abort` was given.
-        """
-        if self._is_lost:
-            raise StaleConnectionError("The kept connection is closed.")
-        self.headers = {}
-        self._error = None
-        self._is_complete = self._has_started = self._has_framing = False
-        self._is_busy = True
-        self._head_waiter = waiter = self._loop.create_future()
-        self.last_received_at = self._loop.time()
-        if len(body) < 65536:
-            self._transport.write(head + body)
-        else:
-            self._transport.writelines((head, body))
-        await waiter
-
-    async def read(self) -> bytes:
-        """Return all that has arrived of the body, waiting for some; b"" at the body's end.
-
-        Raises :class:`ReplyCutError`, :class:`MalformedReplyError`, or what :meth:`abort` was
-        given; what arrived before the error is returned first.
-        """
-        chunks = self._chunks
-        while not chunks:
-            if self._error is not None:
-                raise self._error
-            if self._is_complete:
-                return b""
-            self._waiter = waiter = self._loop.create_future()
-            await waiter
-        self._buffered_bytes = 0
-        if self._is_paused:
-            self._is_paused = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
-        if len(chunks) == 1:
-            return chunks.popleft()
-        data = b"".join(chunks)
-        chunks.clear()
-        return data
-
-    async def read_all(self, limit_bytes: int) -> bytes:
-        """Return the whole body. Raises as :meth:`read`, and :class:`ReplyTooLargeError`."""
-        data = await self.read()
-        if self._is_complete and not self._chunks and self._error is None:
-            return data
-        parts = [data]
-        size = len(data)
-        while data := await self.read():
-            parts.append(data)
-            size += len(data)
-            if size > limit_bytes:
-                raise ReplyTooLargeError(f"The engine's reply is over {limit_bytes} bytes.")
-        return b"".join(parts)
-
-    async def read_to_end(self) -> None:
-        """Read and drop the rest of the body. Raises as :meth:`read`."""
-        while await self.read():
-            pass
-
-    def abort(self, error: Exception) -> None:
-        """End the exchange from outside: whoever waits gets ``error``, the engine a reset."""
-        if self._is_complete:
-            return
-        self._fail(error)
-        self.close()
-
-    def forget_error(self) -> None:
-        """Let go of what ended the exchange: its traceback holds everybody who waited for it."""
-        self._error = None
-
-    def close(self) -> None:
-        """Close the connection at once, unsent and unread bytes included."""
-        self._keeps_alive = False
-        self._transport.abort()
-
-    # What asyncio calls.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport (asyncio's callback)."""
-        self._transport = transport  # type: ignore[assignment]  # the loop hands a Transport
-
-    def data_received(self, data: bytes) -> None:
-        """Feed the parser (asyncio's callback)."""
-        if not self._is_busy:  # an engine that speaks unasked cannot be trusted with the next
-            self.close()
-            return
-        self._has_started = True
-        self.last_received_at = self._loop.time()
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if not self._is_complete:  # else the reply was whole; what follows it is nobody's
-                self._fail(MalformedReplyError("The engine's reply is not valid HTTP."))
-            self.close()
-            return
-        if self._chunks:
-            self._buffered_bytes += len(data)
-            waiter = self._waiter
-            if waiter is not None and not waiter.done():
-                waiter.set_result(None)
-            if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
-                self._is_paused = True
-                self._transport.pause_reading()
-
-    def eof_received(self) -> bool:
-        """Let asyncio close the transport (asyncio's callback)."""
-        return False
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits how the exchange ended (asyncio's callback)."""
-        self._is_lost = True
-        self._keeps_alive = False
-        if self._is_busy and not self._is_complete:
-            head_is_in = self._head_waiter is None or self._head_waiter.done()
-            if head_is_in and not self._has_framing and error is None:
-                self.on_message_complete()  # a body that the connection's end delimits
-            elif not self._has_started and self.is_reused:
-                self._fail(StaleConnectionError("The engine closed the kept connection."))
-            else:
-                self._fail(ReplyCutError("The engine's connection ended inside the reply."))
-        self._endpoint.forget(self)
-
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        """Refuse a second reply that nobody asked for (httptools' callback)."""
-        if not self._is_busy:
-            raise MalformedReplyError("The engine sent a reply that nobody asked for.")
-
-    def on_status(self, _reason: bytes) -> None:
-        """Note nothing: the code is read with the headers (httptools' callback)."""
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header (httptools' callback)."""
-        self.headers[name.lower()] = value
-
-    def on_headers_complete(self) -> None:
-        """Wake the sender (httptools' callback)."""
-        status = self._parser.get_status_code()
-        self._is_informational = 100 <= status < 200
-        if self._is_informational:
-            self.headers = {}
-            return
-        self.status = status
-        headers = self.headers
-        self._has_framing = b"content-length" in headers or b"transfer-encoding" in headers
-        self._keeps_alive = self._parser.should_keep_alive()
-        waiter = self._head_waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def on_message_complete(self) -> None:
-        """Mark the body's end (httptools' callback)."""
-        if self._is_informational:
-            return
-        self._is_complete = True
-        self._is_busy = False
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def _fail(self, error: Exception) -> None:
-        if self._error is None:
-            self._error = error
-        self._keeps_alive = False
-        self._is_busy = False
-        waiter = self._head_waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(self._error)
-            return
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)

@@ -8,7 +8,9 @@
     ├── PermissionDeniedError       403  a blocked key, a route the key may not use
     ├── NotFoundError               404  unknown model, path or request
     ├── MethodNotAllowedError       405
+    ├── SlowRequestError            408  the request did not come in time
     ├── BodyTooLargeError           413
+    ├── HeadersTooLargeError        431
     ├── EngineFailedError           502  the engine failed or answered nonsense
     ├── UnavailableError            503  starting, draining, journal unavailable (Retry-After)
     └── EngineTooSlowError          504
@@ -116,6 +118,22 @@ class BodyTooLargeError(ApiError):
     status = 413
     type = "invalid_request_error"
     default_code = "body_too_large"
+
+
+class SlowRequestError(ApiError):
+    """The client stopped in the middle of its request."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+
+
+class HeadersTooLargeError(ApiError):
+    """The headers are over the limit."""
+
+    status = 431
+    type = "invalid_request_error"
+    default_code = "headers_too_large"
 
 
 class EngineFailedError(ApiError):

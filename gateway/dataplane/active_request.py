@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError
@@ -21,9 +20,9 @@ from billing.usage.event import (
 )
 
 if TYPE_CHECKING:
-    from backends.http_pool import Connection
+    from backends.engine_connection import EngineConnection
     from billing.usage.journal import JournalWriter
-    from gateway.dataplane.rsgi_types import HttpExchange
+    from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.stream_usage import StreamUsage
 
 
@@ -44,7 +43,6 @@ class ActiveRequest:
         "_journal",
         "_progress_at",
         "_progress_usage",
-        "_watch",
         "admitted_at",
         "attempts",
         "connection",
@@ -78,8 +76,7 @@ class ActiveRequest:
         self.admitted_at = now
         self._progress_at = now
         self._progress_usage: TokenUsage | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self.connection: Connection | None = None
+        self.connection: EngineConnection | None = None
         self.replica_id: str | None = None
         self.attempts = 0
         self.first_token_at_us: int | None = None
@@ -93,6 +90,9 @@ class ActiveRequest:
         self.error_code: str | None = "internal_error"
         self.usage = TokenUsage()
         active.add(self)
+        exchange.on_leave = self.client_left
+        if exchange.is_gone:
+            self.is_client_gone = True
 
     def conclude(
         self,
@@ -115,8 +115,7 @@ class ActiveRequest:
             return
         self.is_settled = True
         self._active.discard(self)
-        if self._watch is not None:
-            self._watch.cancel()
+        self._exchange.on_leave = None
         self._journal.append_close(
             CloseRecord(
                 identity=self.identity,
@@ -139,20 +138,8 @@ class ActiveRequest:
         self.conclude(status, 503, usage=usage, error_code="gateway_stopped")
         self.settle()
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether the client's leaving would be noticed."""
-        return self._watch is not None
-
-    def watch_client(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notice it when the client leaves, and end the engine's work for it then."""
-        if self._watch is None and not self.is_settled:
-            # Asked for here, not in the task: always before the reply begins.
-            leaving = self._exchange.client_disconnect()
-            self._watch = loop.create_task(self._wait_for(leaving))
-
-    async def _wait_for(self, leaving: Awaitable[None]) -> None:
-        await leaving
+    def client_left(self) -> None:
+        """Note that the client left, and end the engine's work for it."""
         self.is_client_gone = True
         if self.connection is not None:
             self.connection.abort(ClientGoneError("The client left."))

@@ -16,7 +16,7 @@ from gateway.dataplane.active_request import ActiveRequest
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from gateway.dataplane.rsgi_types import HttpExchange
+    from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.snapshot.model import ApiKeyEntry
 

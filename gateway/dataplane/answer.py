@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.dataplane.rsgi_types import HeaderList, HttpExchange
+from gateway.dataplane.http.exchange import HttpExchange
+from gateway.dataplane.http.head import HeaderList
 from gateway.errors import ApiError
 
 JSON_TYPE = ("content-type", "application/json")
@@ -25,9 +26,7 @@ class WholeAnswer:
 
     def send(self, exchange: HttpExchange, request_id: str) -> None:
         """Send it."""
-        exchange.response_bytes(
-            self.status, [("x-request-id", request_id), *self.headers], self.body
-        )
+        exchange.respond(self.status, [("x-request-id", request_id), *self.headers], self.body)
 
 
 def error_answer(error: ApiError) -> WholeAnswer:

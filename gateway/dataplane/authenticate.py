@@ -14,7 +14,7 @@ from gateway.errors import AuthenticationError, PermissionDeniedError
 from gateway.snapshot.model import ApiKeyEntry
 
 if TYPE_CHECKING:
-    from gateway.dataplane.rsgi_types import RequestHeaders
+    from gateway.dataplane.http.head import RequestHeaders
     from gateway.dataplane.serving_table import ServingTable
 
 

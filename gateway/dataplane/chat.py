@@ -36,8 +36,9 @@ from gateway.errors import ApiError
 from gateway.openai_schema.requests import CompletionRequest
 
 if TYPE_CHECKING:
+    from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.http.head import HeaderList, RequestHeaders
     from gateway.dataplane.plane import DataPlane
-    from gateway.dataplane.rsgi_types import HeaderList, HttpExchange, RequestHeaders, Scope
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.openai_schema.requests import GenerationRequest
     from gateway.snapshot.model import ApiKeyEntry
@@ -48,7 +49,6 @@ _LOG = logging.getLogger(__name__)
 
 async def serve_generation(
     plane: DataPlane,
-    scope: Scope,
     exchange: HttpExchange,
     *,
     endpoint: str,
@@ -60,8 +60,8 @@ async def serve_generation(
     Raises :class:`ApiError` for what is refused before admission; it has cost nothing.
     """
     table = plane.serving_table()
-    caller = authenticate(scope.headers, table)
-    body = await read_body(scope.headers, exchange, plane.config.max_body_bytes)
+    caller = authenticate(exchange.headers, table)
+    body = await read_body(exchange, plane.config.max_body_bytes)
     wanted = parse_request(body, endpoint)
     route = choose_route(table, caller, wanted.model)
     to_engine = engine_body(body, wanted, route)
@@ -84,10 +84,9 @@ async def serve_generation(
         route=route,
         caller=caller,
         exchange=exchange,
-        client=scope.client,
     )
     try:
-        answer = await generation.run(to_engine, _trace_headers(scope.headers))
+        answer = await generation.run(to_engine, _trace_headers(exchange.headers))
     finally:
         request.settle()
     if answer is not None:
@@ -98,7 +97,7 @@ async def serve_generation(
 class _Generation:
     """An admitted request on its way through steps 4 and 5."""
 
-    __slots__ = ("_caller", "_client", "_exchange", "_plane", "_request", "_route", "_wanted")
+    __slots__ = ("_caller", "_exchange", "_plane", "_request", "_route", "_wanted")
 
     def __init__(
         self,
@@ -109,7 +108,6 @@ class _Generation:
         route: ServedRoute,
         caller: ApiKeyEntry,
         exchange: HttpExchange,
-        client: str,
     ) -> None:
         self._plane = plane
         self._request = request
@@ -117,7 +115,6 @@ class _Generation:
         self._route = route
         self._caller = caller
         self._exchange = exchange
-        self._client = client
 
     async def run(self, body: bytes, trace: bytes) -> WholeAnswer | None:
         """Return the answer to send once the request is settled; None if it was streamed."""
@@ -160,7 +157,6 @@ class _Generation:
             max_frame_bytes=self._plane.config.max_frame_bytes,
             route=self._route,
             exchange=self._exchange,
-            client=self._client,
             headers=[
                 ("x-request-id", self._request.identity.request_id),
                 *STREAM_HEADERS,

@@ -14,7 +14,7 @@ from gateway.errors import UnavailableError
 from routing.picker import order_by_load
 
 if TYPE_CHECKING:
-    from backends.http_pool import Connection
+    from backends.engine_connection import EngineConnection
     from gateway.dataplane.serving_table import ServedReplica, ServedRoute
 
 _RETRY_AFTER_SECONDS = 2.0
@@ -25,7 +25,7 @@ class Dispatched:
 
     __slots__ = ("_endpoint", "connection")
 
-    def __init__(self, replica: ServedReplica, connection: Connection) -> None:
+    def __init__(self, replica: ServedReplica, connection: EngineConnection) -> None:
         self._endpoint = replica.endpoint
         self.connection = connection
 

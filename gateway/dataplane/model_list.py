@@ -12,8 +12,8 @@ from gateway.dataplane.authenticate import authenticate
 from gateway.dataplane.choose_route import choose_route, is_allowed
 
 if TYPE_CHECKING:
+    from gateway.dataplane.http.head import RequestHeaders
     from gateway.dataplane.plane import DataPlane
-    from gateway.dataplane.rsgi_types import RequestHeaders
     from gateway.snapshot.model import Route
 
 _encode = msgspec.json.Encoder().encode

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from backends.http_pool import Endpoint
+from backends.write_queue import WriteQueue
 from billing.usage.journal import JournalWriter
 from gateway.dataplane.active_request import ActiveRequest, GatewayStoppedError
 from gateway.dataplane.admit import RequestIds
@@ -29,6 +30,7 @@ class DataPlane:
         self.loop = loop
         self.journal = JournalWriter(config.journal_dir, fsync_ms=config.journal_fsync_ms)
         self.request_ids = RequestIds()
+        self.writes = WriteQueue(loop)
         self.active: set[ActiveRequest] = set()
         self.table: ServingTable | None = None
         self.is_draining = False
@@ -39,6 +41,7 @@ class DataPlane:
                 config.control_url,
                 secret=config.internal_token,
                 connect_timeout_seconds=config.connect_timeout_seconds,
+                writes=self.writes,
             )
         )
         self._endpoints = EndpointRegistry(self._make_endpoint)
@@ -67,11 +70,13 @@ class DataPlane:
             )
         return table
 
-    def begin_draining(self) -> None:
+    async def drain(self) -> None:
         """Refuse new requests; let running ones end, for ``drain_seconds`` at the most."""
-        if not self.is_draining:
-            self.is_draining = True
-            self.loop.call_later(self.config.drain_seconds, self._cut_off)
+        self.is_draining = True
+        give_up_at = self.loop.time() + self.config.drain_seconds
+        while self.active and self.loop.time() < give_up_at:  # noqa: ASYNC110 - once in a lifetime
+            await asyncio.sleep(0.02)
+        self._cut_off()
 
     def _cut_off(self) -> None:
         """Settle what still runs, and tell its clients."""
@@ -81,7 +86,7 @@ class DataPlane:
                 request.connection.abort(GatewayStoppedError("The gateway is shutting down."))
 
     def close(self) -> None:
-        """Settle what still runs and close the journal. Call outside of the running loop."""
+        """Settle what still runs and close the journal."""
         for task in self._tasks:
             task.cancel()
         for request in list(self.active):
@@ -97,6 +102,7 @@ class DataPlane:
             replica.base_url,
             secret=replica.secret,
             connect_timeout_seconds=self.config.connect_timeout_seconds,
+            writes=self.writes,
         )
 
 

@@ -10,7 +10,7 @@ import zlib
 
 import msgspec
 
-from gateway.dataplane.rsgi_types import HttpExchange, RequestHeaders
+from gateway.dataplane.http.exchange import BodyOverLimitError, HttpExchange
 from gateway.errors import BodyTooLargeError, InvalidRequestError
 from gateway.openai_schema.requests import (
     ChatCompletionRequest,
@@ -26,12 +26,14 @@ _MEMBER = re.compile(r"at `\$\.([A-Za-z_]+)")
 _MISSING = re.compile(r"missing required field `([a-z_]+)`")
 
 
-async def read_body(headers: RequestHeaders, exchange: HttpExchange, limit_bytes: int) -> bytes:
+async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
     """Return the request's body, unpacked if it was sent with gzip.
 
-    Raises :class:`BodyTooLargeError` as soon as the limit is passed, and
-    :class:`InvalidRequestError` for another content type or encoding.
+    Raises :class:`BodyTooLargeError` as soon as the limit is passed, :class:`InvalidRequestError`
+    for another content type or encoding, and
+    :class:`gateway.dataplane.http.exchange.ClientLeftError`.
     """
+    headers = exchange.headers
     content_type = headers.get("content-type")
     if content_type is not None and content_type != "application/json":
         media_type = content_type.partition(";")[0].strip().lower()
@@ -40,12 +42,12 @@ async def read_body(headers: RequestHeaders, exchange: HttpExchange, limit_bytes
                 "The content type must be application/json.", code="unsupported_content_type"
             )
     length = headers.get("content-length")
-    if length is None:
-        body = await _read_chunked(exchange, limit_bytes)
-    elif not length.isascii() or not length.isdigit() or int(length) > limit_bytes:
+    if length is not None and int(length) > limit_bytes:  # the parser lets digits only through
         raise _too_large(limit_bytes)
-    else:
-        body = await exchange()
+    try:
+        body = await exchange.read_body(limit_bytes)
+    except BodyOverLimitError:
+        raise _too_large(limit_bytes) from None
     encoding = headers.get("content-encoding")
     return body if encoding is None else _unpack(body, encoding, limit_bytes)
 
@@ -70,17 +72,6 @@ def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
         ) from None
     except RecursionError:
         raise InvalidRequestError("The body is nested too deeply.", code="malformed_json") from None
-
-
-async def _read_chunked(exchange: HttpExchange, limit_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in exchange:
-        size += len(part)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _unpack(body: bytes, encoding: str, limit_bytes: int) -> bytes:

@@ -18,8 +18,8 @@ from gateway.errors import NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from backends.http_pool import Endpoint
+    from gateway.dataplane.http.head import RequestHeaders
     from gateway.dataplane.plane import DataPlane
-    from gateway.dataplane.rsgi_types import RequestHeaders
 
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 _TIMEOUT_SECONDS = 10.0

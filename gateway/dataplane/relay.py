@@ -9,27 +9,28 @@ without ``[DONE]`` and without any ``finish_reason`` was cut: its last event is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
-
-from granian.rsgi import ProtocolClosed
 
 from backends.errors import BackendError, ReplyCutError
 from backends.sse import FrameAligner
 from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
 from gateway.dataplane.answer import error_event
-from gateway.dataplane.client_pace import LOOK_BYTES, ClientPace
 from gateway.dataplane.engine_errors import backend_error, stream_error
+from gateway.dataplane.http.exchange import ClientLeftError
 from gateway.dataplane.stream_editor import DONE_FRAME, StreamEditor
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:
-    from backends.http_pool import Connection
-    from gateway.dataplane.rsgi_types import HeaderList, HttpExchange, StreamTransport
+    from backends.engine_connection import EngineConnection
+    from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.http.head import HeaderList
     from gateway.dataplane.serving_table import ServedRoute
 
 _LAST_BYTES_SECONDS = 0.5  # how long the engine may take to close a reply that is done
+_STALLED_SECONDS = 300.0  # a client that takes nothing for so long has left, whatever TCP says
 
 
 class StreamRelay:
@@ -41,23 +42,19 @@ class StreamRelay:
         "_editor",
         "_exchange",
         "_headers",
-        "_pace",
         "_request",
         "_route",
-        "_transport",
-        "_unpaced_bytes",
     )
 
     def __init__(
         self,
         request: ActiveRequest,
-        connection: Connection,
+        connection: EngineConnection,
         *,
         editor: StreamEditor,
         max_frame_bytes: int,
         route: ServedRoute,
         exchange: HttpExchange,
-        client: str,
         headers: HeaderList,
     ) -> None:
         self._request = request
@@ -67,9 +64,6 @@ class StreamRelay:
         self._route = route
         self._exchange = exchange
         self._headers = headers
-        self._pace = ClientPace(client)
-        self._unpaced_bytes = 0  # sent since the last look at the client's socket
-        self._transport: StreamTransport | None = None
         request.stream_usage = editor.usage
 
     async def run(self) -> None:
@@ -79,17 +73,8 @@ class StreamRelay:
         client can still be given a status.
         """
         try:
-            await self._run()
-        finally:
-            # The reply ends when its transport is let go. Not left to the garbage collector: an
-            # error's traceback would keep this object, and the client waiting, for a while.
-            self._transport = None
-            self._pace.close()
-
-    async def _run(self) -> None:
-        try:
             last_frames = await self._relay_frames()
-        except ProtocolClosed:
+        except ClientLeftError:
             self._conclude_client_gone()
             return
         except BackendError as error:
@@ -97,7 +82,7 @@ class StreamRelay:
             return
         if self._editor.error is not None:
             meaning = stream_error(self._editor.error, self._route)
-            await self._end_with_error(meaning.error, meaning.status, last_frames)
+            self._end_with_error(meaning.error, meaning.status, last_frames)
         elif self._editor.is_finished:
             await self._end_complete(last_frames)
         else:
@@ -106,7 +91,7 @@ class StreamRelay:
     async def _relay_frames(self) -> bytes:
         """Relay what comes; return the edited frames that end the stream, not sent yet."""
         read, feed, edit = self._connection.read, self._aligner.feed, self._editor.edit
-        editor, request = self._editor, self._request
+        editor, request, exchange = self._editor, self._request, self._exchange
         while data := await read():
             frames = feed(data)
             if not frames:
@@ -117,31 +102,35 @@ class StreamRelay:
             if editor.is_done or editor.error is not None:
                 return out
             if out:
-                if self._transport is None:
-                    self._begin()
-                await self._transport.send_bytes(out)  # type: ignore[union-attr]  # begun above
-                self._unpaced_bytes += len(out)
-                if self._unpaced_bytes > LOOK_BYTES:
-                    self._unpaced_bytes = 0
-                    await self._pace.wait(request)
+                if not exchange.has_begun:
+                    exchange.begin_stream(200, self._headers)
+                exchange.send(out)
+                if exchange.is_congested:
+                    await self._wait_for_client()
         frames = self._aligner.finish()
         return edit(frames) if frames else b""
 
-    def _begin(self) -> StreamTransport:
-        self._request.watch_client(asyncio.get_running_loop())
-        self._transport = self._exchange.response_stream(200, self._headers)
-        return self._transport
+    async def _wait_for_client(self) -> None:
+        """Let a slow client catch up. Nothing is read meanwhile, so its engine waits too."""
+        self._request.is_held_back = True
+        try:
+            async with asyncio.timeout(_STALLED_SECONDS):
+                await self._exchange.drained()
+        except TimeoutError:
+            self._exchange.abandon()
+            raise ClientLeftError from None
+        finally:
+            self._request.resume()
 
     async def _end_complete(self, last_frames: bytes) -> None:
         if not self._editor.is_done:
             last_frames += DONE_FRAME  # the answer is whole; clients wait for the mark
         self._conclude(RequestStatus.COMPLETED, 200)
-        transport = self._transport or self._begin()
         try:
-            await transport.send_bytes(last_frames)
+            self._end_stream(last_frames)
             if not self._connection.is_reusable:  # the reply's own end is still to come
                 await asyncio.wait_for(self._connection.read_to_end(), _LAST_BYTES_SECONDS)
-        except (ProtocolClosed, BackendError, TimeoutError):
+        except (ClientLeftError, BackendError, TimeoutError):
             return  # the answer was whole and is settled; the connection is not kept
 
     async def _end_broken(self, error: BackendError) -> None:
@@ -151,15 +140,14 @@ class StreamRelay:
         if self._editor.is_finished:  # only the mark or the last chunk's end is missing
             await self._end_complete(b"")
             return
-        if self._transport is None:
+        if not self._exchange.has_begun:
             raise error
-        await self._end_with_error(backend_error(error), RequestStatus.TRUNCATED)
+        self._end_with_error(backend_error(error), RequestStatus.TRUNCATED)
 
-    async def _end_with_error(
+    def _end_with_error(
         self, error: ApiError, status: RequestStatus, last_frames: bytes = b""
     ) -> None:
-        transport = self._transport or (self._begin() if last_frames else None)
-        if transport is None:
+        if not self._exchange.has_begun and not last_frames:
             self._request.conclude(status, error.status, error_code=error.code)
             raise error
         # Nobody pays for a reply that broke before any of the answer was in it.
@@ -168,10 +156,13 @@ class StreamRelay:
             200,
             error_code=error.code,
         )
-        try:
-            await transport.send_bytes(last_frames + error_event(error))
-        except ProtocolClosed:
-            return  # nobody is there to be told
+        with contextlib.suppress(ClientLeftError):  # nobody is there to be told
+            self._end_stream(last_frames + error_event(error))
+
+    def _end_stream(self, last_frames: bytes) -> None:
+        if not self._exchange.has_begun:
+            self._exchange.begin_stream(200, self._headers)
+        self._exchange.end_stream(last_frames)
 
     def _conclude_client_gone(self) -> None:
         self._conclude(RequestStatus.CLIENT_CLOSED, 499, error_code="client_closed")

@@ -1,79 +1,107 @@
-"""Runs the data plane: Granian's RSGI server, N worker processes on one port."""
+"""Runs the data plane: one listening socket, N worker processes that accept on it.
+
+The parent only watches: a worker that dies is replaced, its journal is adopted by the billing
+worker. SIGTERM or SIGINT lets the workers drain; the kernel ends them with their parent.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import multiprocessing
-import os
 import signal
-import sys
-from functools import partial
-from typing import Any
+import socket
+import threading
+import time
+from multiprocessing.process import BaseProcess
 
-from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
-from granian.http import HTTP1Settings
-from granian.log import LogLevels
-from granian.server import Server
-
-from gateway.dataplane.app import DataPlaneApp
 from gateway.dataplane.config import DataPlaneConfig
+from gateway.dataplane.http.server import BACKLOG
+from gateway.dataplane.worker import run_worker
 
-_BACKLOG = 4096
-# Requests that one worker runs at once: far above what its core can stream.
-_MAX_CONCURRENT_REQUESTS = 65536
-_KILL_MARGIN_SECONDS = 5
-_PR_SET_PDEATHSIG = 1
+_KILL_MARGIN_SECONDS = 5.0  # beyond the workers' own drain
+_EARLY_SECONDS = 5.0  # a worker that lives shorter was not killed, it cannot work
+_EARLY_LIMIT = 3
+_POLL_SECONDS = 0.1
+
+_LOG = logging.getLogger(__name__)
 
 
 def run(config: DataPlaneConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
 
-    A worker that dies is replaced; its journal is adopted by the billing worker.
+    1: the address cannot be listened on, or workers die as soon as they start.
     """
-    server = Server(
-        "gateway.dataplane.app",
-        address=config.host,
-        port=config.port,
-        interface=Interfaces.RSGI,
-        workers=config.workers,
-        runtime_mode=RuntimeModes.st,
-        runtime_blocking_threads=1,
-        loop=Loops.auto,
-        http=HTTPModes.http1,  # over HTTP/2 a slow client could not be told (client_pace.py)
-        http1_settings=HTTP1Settings(header_read_timeout=30_000),
-        websockets=False,
-        backlog=_BACKLOG,
-        backpressure=_MAX_CONCURRENT_REQUESTS,
-        log_level=LogLevels.warning,
-        respawn_failed_workers=True,
-        workers_kill_timeout=int(config.drain_seconds) + _KILL_MARGIN_SECONDS,
-    )
     try:
-        server.serve(target_loader=partial(_make_app, config), wrap_loader=False)
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
+        listener = _listen(config.host, config.port)
+    except OSError as error:
+        _LOG.error("cannot listen on %s:%d: %s", config.host, config.port, error.strerror)
+        return 1
+    with listener:
+        return _Workers(config, listener).watch()
 
 
-def _make_app(config: DataPlaneConfig) -> Any:  # Granian types its targets as callables
-    """Make a worker's application, in the worker's process."""
-    _die_with_parent()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
-    )
-    return DataPlaneApp(config)
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel (Linux) to end this worker with its parent, however that ends.
+class _Workers:
+    """The worker processes of one data plane."""
 
-    A worker without a parent would hold the port and go on serving what nobody watches over. Its
-    journal loses nothing by it.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:  # it ended before the request was made
-        os.kill(os.getpid(), signal.SIGKILL)
+    def __init__(self, config: DataPlaneConfig, listener: socket.socket) -> None:
+        self._config = config
+        self._listener = listener
+        # A copy of this process has everything imported, and shares its memory.
+        self._context = multiprocessing.get_context("fork")
+        self._stop = threading.Event()
+        self._running: dict[int, tuple[BaseProcess, float]] = {}
+        self._early_deaths = 0
+
+    def watch(self) -> int:
+        """Start the workers and replace those that die, until told to stop."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        for slot in range(self._config.workers):
+            self._start(slot)
+        while not self._stop.wait(_POLL_SECONDS):
+            for slot, (process, started_at) in list(self._running.items()):
+                if process.is_alive():
+                    continue
+                _LOG.error("worker %s ended with %s", process.pid, process.exitcode)
+                is_early = time.monotonic() - started_at < _EARLY_SECONDS
+                self._early_deaths = self._early_deaths + 1 if is_early else 0
+                if self._early_deaths >= _EARLY_LIMIT:
+                    _LOG.error("workers end as soon as they start; giving up")
+                    self._end_all()
+                    return 1
+                self._start(slot)
+        self._end_all()
+        return 0
+
+    def _start(self, slot: int) -> None:
+        process = self._context.Process(
+            target=run_worker, args=(self._config, self._listener), name=f"data-plane-{slot}"
+        )
+        process.start()
+        self._running[slot] = (process, time.monotonic())
+
+    def _end_all(self) -> None:
+        processes = [process for process, _ in self._running.values()]
+        for process in processes:
+            process.terminate()
+        give_up_at = time.monotonic() + self._config.drain_seconds + _KILL_MARGIN_SECONDS
+        for process in processes:
+            process.join(max(0.0, give_up_at - time.monotonic()))
+            if process.is_alive():
+                _LOG.error("worker %s did not end in time; killed", process.pid)
+                process.kill()
+                process.join()

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from backends.http_pool import Endpoint
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
-from gateway.dataplane.rsgi_types import HeaderList
+from gateway.dataplane.http.head import HeaderList
 from gateway.dataplane.stream_editor import ModelRename
 from gateway.snapshot.model import ApiKeyEntry, PriceEntry, Replica, Route, Snapshot
 

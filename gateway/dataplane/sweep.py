@@ -1,7 +1,7 @@
-"""One timer for all requests of a worker: timeouts, clients that left, progress records.
+"""One timer for all requests of a worker: timeouts and progress records.
 
-Twenty passes a second over the running requests cost less than timers and watchers of their own
-for each, most of which would be made only to be cancelled.
+Twenty passes a second over the running requests cost less than timers of their own for each,
+most of which would be made only to be cancelled.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
         await asyncio.sleep(SWEEP_SECONDS)
         now = loop.time()
         for request in list(active):
-            # Whole answers are watched only when they take long.
-            if not request.is_watched and now - request.admitted_at > SWEEP_SECONDS:
-                request.watch_client(loop)
             _check_timeout(request, now, config)
             if request.is_progress_due(now, PROGRESS_SECONDS):
                 request.record_progress(now)

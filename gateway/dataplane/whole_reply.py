@@ -15,7 +15,7 @@ from gateway.dataplane.engine_errors import engine_error
 from gateway.openai_schema.replies import Reply
 
 if TYPE_CHECKING:
-    from backends.http_pool import Connection
+    from backends.engine_connection import EngineConnection
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.snapshot.model import ApiKeyEntry
 
@@ -25,7 +25,7 @@ _GZIP_OR_ZLIB = 47  # zlib's wbits: 15, and 32 to tell the two formats apart by 
 
 async def read_whole_reply(
     request: ActiveRequest,
-    connection: Connection,
+    connection: EngineConnection,
     *,
     route: ServedRoute,
     caller: ApiKeyEntry,

@@ -15,7 +15,10 @@ TEST_FUNCTION_LINES = 80
 
 # path: (its own limit, the reason)
 LONG_FILES = {
-    "backends/http_pool.py": (370, "a connection, its protocol and its pool share every field"),
+    "gateway/dataplane/http/client_connection.py": (
+        330,
+        "one protocol class; the parser's callbacks and the serving share every field",
+    ),
     "migrations/versions/0002_billing.py": (
         310,
         "one migration, all of it SQL; never edited again",

@@ -260,6 +260,9 @@ def test_the_command_line(product: WholeProduct) -> None:
     assert time.monotonic() - returned_at < 1.0, f"revoked at {revoked_at}"
 
     assert key_id[1] in product.run("keys", "list").stdout
+    with Traffic(product) as traffic:
+        wait_for(lambda: traffic.completed >= 1, "there is something to show", 60)
+    wait_until_all_settled(product)
     for arguments in (("prices", "list"), ("prices", "history"), ("usage",)):
         shown = product.run(*arguments)
         assert shown.returncode == 0, shown.stderr

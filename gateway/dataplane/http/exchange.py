@@ -1,0 +1,235 @@
+"""One request and its reply, as the data plane's steps see them.
+
+The body is read with :meth:`HttpExchange.read_body`; the reply is either :meth:`respond`, or
+:meth:`begin_stream`, :meth:`send` and :meth:`end_stream`. Whoever must know at once that the client
+left sets :attr:`on_leave`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.dataplane.http.head import HeaderList, RequestHeaders, reply_head
+
+
+class ClientLine(Protocol):
+    """What an exchange needs of its client's connection."""
+
+    loop: asyncio.AbstractEventLoop
+    is_congested: bool  # the client reads more slowly than it is sent to
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def date_line(self) -> str:
+        """Return the reply's ``date`` line."""
+
+
+class ClientLeftError(Exception):
+    """The client's connection is closed: nobody reads a reply any more."""
+
+
+class BodyOverLimitError(Exception):
+    """The request's body is larger than the reader allows."""
+
+
+class HttpExchange:
+    """One exchange on a client's connection."""
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_body_error",
+        "_body_limit",
+        "_body_waiter",
+        "_connection",
+        "_drain_waiter",
+        "_head",
+        "_is_chunked",
+        "_is_head",
+        "expects_continue",
+        "has_begun",
+        "headers",
+        "is_body_whole",
+        "is_ended",
+        "is_gone",
+        "keeps_alive",
+        "method",
+        "on_leave",
+        "path",
+    )
+
+    def __init__(
+        self,
+        connection: ClientLine,
+        *,
+        method: str,
+        path: str,
+        headers: RequestHeaders,
+        keeps_alive: bool,
+        is_http_1_0: bool,
+    ) -> None:
+        self._connection = connection
+        self.method = method
+        self.path = path  # as it was sent, without the query
+        self.headers = headers
+        self.keeps_alive = keeps_alive
+        self.expects_continue = False
+        self._is_head = method == "HEAD"
+        self._is_chunked = not is_http_1_0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._body_error: Exception | None = None
+        self._body_limit: int | None = None
+        self._body_waiter: asyncio.Future[None] | None = None
+        self._drain_waiter: asyncio.Future[None] | None = None
+        self._head = b""
+        self.is_body_whole = False
+        self.has_begun = False  # a reply is under way
+        self.is_ended = False  # the reply is whole
+        self.is_gone = False
+        self.on_leave: Callable[[], None] | None = None
+
+    async def read_body(self, limit_bytes: int) -> bytes:
+        """Return the whole body, waiting for it.
+
+        Raises :class:`BodyOverLimitError` as soon as the limit is passed, :class:`ClientLeftError`,
+        and what :meth:`break_body` was given.
+        """
+        if not self.is_body_whole:
+            self._body_limit = limit_bytes
+            if self.expects_continue:
+                self.expects_continue = False
+                self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            while self._is_body_wanted(limit_bytes):
+                if self.is_gone:
+                    raise ClientLeftError
+                if self._body_error is not None:
+                    raise self._body_error
+                self._body_waiter = self._connection.loop.create_future()
+                await self._body_waiter
+        if self._body_bytes > limit_bytes:
+            self._body.clear()
+            raise BodyOverLimitError
+        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+
+    def _is_body_wanted(self, limit_bytes: int) -> bool:
+        return not self.is_body_whole and self._body_bytes <= limit_bytes
+
+    def respond(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """Send a whole reply. Does nothing when the client has left."""
+        if self.is_gone:
+            return
+        connection = self._connection
+        framing = f"content-length: {len(body)}\r\n"
+        if not (self.keeps_alive and self.is_body_whole):
+            framing += "connection: close\r\n"
+        head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
+        self.has_begun = self.is_ended = True
+        connection.write(head if self._is_head else head + body)
+
+    def begin_stream(self, status: int, headers: HeaderList) -> None:
+        """Begin a reply in pieces; its head leaves with the first of them."""
+        connection = self._connection
+        if not self._is_chunked:
+            self.keeps_alive = False  # only the connection's end can mark an HTTP/1.0 body's end
+        framing = "transfer-encoding: chunked\r\n" if self._is_chunked else ""
+        if not (self.keeps_alive and self.is_body_whole):
+            framing += "connection: close\r\n"
+        self.has_begun = True
+        self._head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
+
+    def send(self, data: bytes) -> None:
+        """Send a piece. Raises :class:`ClientLeftError`.
+
+        Never waits; :attr:`is_congested` tells when to.
+        """
+        if self.is_gone:
+            raise ClientLeftError
+        if self._is_chunked:
+            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
+        else:
+            data = self._head + data
+        self._head = b""
+        self._connection.write(data)
+
+    def end_stream(self, data: bytes = b"") -> None:
+        """Send the last piece, if any, and the reply's end. Raises :class:`ClientLeftError`."""
+        if self.is_gone:
+            raise ClientLeftError
+        self.is_ended = True
+        if not self._is_chunked:
+            self._connection.write(self._head + data)
+        elif data:
+            self._connection.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data))
+        else:
+            self._connection.write(self._head + b"0\r\n\r\n")
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the client reads more slowly than it is sent to."""
+        return self._connection.is_congested
+
+    async def drained(self) -> None:
+        """Return when the client has caught up. Raises :class:`ClientLeftError`."""
+        while self._connection.is_congested:
+            if self.is_gone:
+                raise ClientLeftError
+            self._drain_waiter = self._connection.loop.create_future()
+            await self._drain_waiter
+
+    def abandon(self) -> None:
+        """Close the connection: its client takes nothing any more."""
+        self._connection.abort()
+
+    # What the connection calls.
+
+    def add_body(self, data: bytes) -> None:
+        """Take a piece of the body; past the reader's limit only its size is noted."""
+        self._body_bytes += len(data)
+        limit = self._body_limit
+        if limit is None or self._body_bytes <= limit:
+            self._body.append(data)
+        elif self._body_waiter is not None:
+            _wake(self._body_waiter)
+
+    def end_body(self) -> None:
+        """Note that the body is whole."""
+        self.is_body_whole = True
+        if self._body_waiter is not None:
+            _wake(self._body_waiter)
+
+    def break_body(self, error: Exception) -> None:
+        """Note that the rest of the body cannot be had."""
+        self._body_error = error
+        if self._body_waiter is not None:
+            _wake(self._body_waiter)
+
+    @property
+    def unread_body_bytes(self) -> int:
+        """How much of a body that nobody asked for yet is held."""
+        return self._body_bytes if self._body_limit is None else 0
+
+    def resume(self) -> None:
+        """Note that the client has caught up."""
+        if self._drain_waiter is not None:
+            _wake(self._drain_waiter)
+
+    def leave(self) -> None:
+        """Note that the client has left, and tell whoever waits."""
+        self.is_gone = True
+        for waiter in (self._body_waiter, self._drain_waiter):
+            if waiter is not None:
+                _wake(waiter)
+        if self.on_leave is not None:
+            self.on_leave()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
