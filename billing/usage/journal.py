@@ -6,11 +6,10 @@ open record reserves room for its close, and a request for which that room canno
 before it costs anything (:class:`JournalUnavailableError`). A zero byte where a record should begin
 means "nothing here yet".
 
-Segments are written through a shared mapping: a record is in the operating system's page cache when
-``append_*`` returns, without a system call, and a ``kill -9`` of the process loses nothing.
-``fdatasync``, which covers mapped pages, follows within ``fsync_ms`` in a thread, for the machine's
-own crash. A disk that fails under a mapping ends the process (SIGBUS), which is a crash like any
-other: the reader adopts the journal.
+A record is in the operating system's hands when ``append_*`` returns: a ``kill -9`` of the process
+loses nothing. ``fdatasync`` follows within ``fsync_ms`` in a thread, for the machine's own crash.
+(A shared mapping would save two system calls a request, 2 µs, and was left for what it costs: page
+faults that wait up to 40 ms for the file system's own journal.)
 
 Errors::
 
@@ -21,9 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import logging
-import mmap
 import os
 import threading
 import time
@@ -36,6 +33,7 @@ import msgspec
 from billing.ids import new_id
 from billing.usage.event import CloseRecord, JournalRecord, OpenRecord, ProgressRecord
 from billing.usage.journal_files import OWNER_LOCK, segment_path
+from billing.usage.journal_segment import Segment, sync_directory
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 # Room kept for the close record of each open request. Ids, names and counts of one record take
@@ -67,21 +65,21 @@ class JournalWriter:
         self._fsync_ms = fsync_ms
         self._encode = msgspec.json.Encoder().encode
         self._number = 0
-        self._segment: _Segment | None = None
-        self._map: mmap.mmap
+        self._segment: Segment | None = None
+        self._fd = -1
         self._offset = 0
         self._size = 0
-        self._unwritten: deque[bytes] = deque()  # closes without room; kept until there is some
+        self._unwritten: deque[bytes] = deque()  # closes that could not be written yet
         self._next_try_at = 0.0
         self._is_full = False  # the disk refused the last segment that was asked for
-        self._spare: _Segment | None = None  # allocated ahead by the thread
+        self._spare: Segment | None = None  # allocated ahead by the thread
         self._is_stopping = False
-        self._full: deque[_Segment] = deque()  # synced and closed by the thread
+        self._full: deque[Segment] = deque()  # synced and closed by the thread
         try:
             self._directory, self._lock_fd = _make_locked_directory(journal_dir, self.journal_id)
             self._rotate(0)
             for directory in (self._directory, journal_dir):
-                _sync_directory(directory)
+                sync_directory(directory)
         except OSError as error:
             raise JournalUnavailableError(f"The journal cannot be opened: {error}.") from error
         self._syncer = threading.Thread(target=self._sync_loop, name="journal-sync", daemon=True)
@@ -98,6 +96,8 @@ class JournalWriter:
         if self._is_full:
             with contextlib.suppress(JournalUnavailableError):
                 self._make_room(CLOSE_RESERVE_BYTES)
+        if self._unwritten and not self._write_unwritten():
+            return False
         return not self._is_full
 
     def append_open(self, record: OpenRecord) -> None:
@@ -107,18 +107,25 @@ class JournalWriter:
             raise JournalUnavailableError("No space is left for the journal.")
         if self._offset + len(line) + self._reserve(1) > self._size:
             self._make_room(len(line))
-        self._write(line)
+        try:
+            self._write(line)
+        except OSError as error:
+            raise JournalUnavailableError(f"The journal cannot be written: {error}.") from error
         self.opened += 1
 
     def append_close(self, record: CloseRecord) -> None:
-        """Write a settlement. Never raises: one without room is kept and tried again."""
+        """Write a settlement. Never raises: what cannot be written is kept and tried again."""
         line = self._line(record)
         self.closed += 1
         if self._unwritten or self._offset + len(line) > self._size:
             self._unwritten.append(line)
             self._write_unwritten()
             return
-        self._write(line)
+        try:
+            self._write(line)
+        except OSError:
+            _LOG.exception("journal: a close record could not be written; kept for another try")
+            self._unwritten.append(line)
 
     def append_progress(self, record: ProgressRecord) -> None:
         """Write a running stream's counts, unless that would use room that a close may need."""
@@ -130,7 +137,10 @@ class JournalWriter:
                 self._make_room(len(line))
             except JournalUnavailableError:
                 return  # a progress record is a courtesy; closes keep their room
-        self._write(line)
+        try:
+            self._write(line)
+        except OSError:
+            _LOG.exception("journal: a progress record could not be written")
 
     def close(self) -> None:
         """Sync, and give the lock back, so that the reader may take the rest and remove it."""
@@ -149,9 +159,10 @@ class JournalWriter:
         return b"%08x %b\n" % (zlib.crc32(payload), payload)
 
     def _write(self, line: bytes) -> None:
-        end = self._offset + len(line)
-        self._map[self._offset : end] = line
-        self._offset = end
+        written = os.pwrite(self._fd, line, self._offset)
+        while written < len(line):  # a reader sees a line that is not ready until the rest is there
+            written += os.pwrite(self._fd, line[written:], self._offset + written)
+        self._offset += written
         if self._fsync_ms == 0 and self._segment is not None:
             self._segment.sync()
 
@@ -177,7 +188,7 @@ class JournalWriter:
         self._is_full = False
 
     def _write_unwritten(self) -> bool:
-        """Try again to write what had no room. Returns whether all of it is written."""
+        """Try again to write what could not be written. Returns whether all of it is written."""
         try:
             while self._unwritten:
                 line = self._unwritten[0]
@@ -185,7 +196,7 @@ class JournalWriter:
                     self._make_room(len(line))
                 self._write(line)
                 self._unwritten.popleft()
-        except JournalUnavailableError:
+        except (OSError, JournalUnavailableError):
             return False
         return True
 
@@ -196,13 +207,13 @@ class JournalWriter:
         if segment is None or segment.size < wanted:
             if segment is not None:
                 segment.discard()
-            segment = _Segment(self._directory, wanted)
+            segment = Segment(self._directory, wanted)
         # The name tells the reader that the segment before is finished: only now may it exist.
         segment.path.rename(segment_path(self._directory, self._number + 1))
         self._number += 1
         if self._segment is not None:
             self._full.append(self._segment)
-        self._segment, self._map = segment, segment.map
+        self._segment, self._fd = segment, segment.fd
         self._offset, self._size = 0, segment.size
 
     def _sync_loop(self) -> None:
@@ -212,7 +223,7 @@ class JournalWriter:
             time.sleep(interval_seconds)
             while self._full:
                 self._full.popleft().finish()
-                _sync_directory(self._directory)  # the next segment's name
+                sync_directory(self._directory)  # the next segment's name
             position = (self._number, self._offset)
             segment = self._segment
             if position != synced_to and self._fsync_ms and segment is not None:
@@ -224,54 +235,9 @@ class JournalWriter:
     def _allocate_spare(self) -> None:
         """Make the next segment ahead of need, so that the request path rarely waits for it."""
         try:
-            self._spare = _Segment(self._directory, self._segment_bytes)
+            self._spare = Segment(self._directory, self._segment_bytes)
         except OSError:
             time.sleep(_RETRY_SECONDS)  # the request path meets the same and says so
-
-
-class _Segment:
-    """A new segment with all its blocks, under a name that readers pass over.
-
-    Raises OSError when the disk has no room for it; nothing stays behind then.
-    """
-
-    __slots__ = ("_fd", "map", "path", "size")
-
-    _numbers = itertools.count(1)  # the request path and the thread may each make one at a time
-
-    def __init__(self, directory: Path, size: int) -> None:
-        self.path = directory / f"spare-{next(self._numbers)}"
-        self.size = size
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-        self._fd = os.open(self.path, flags, 0o600)
-        try:
-            os.posix_fallocate(self._fd, 0, size)
-            self.map = mmap.mmap(self._fd, size, mmap.MAP_SHARED)
-        except (OSError, ValueError):
-            os.close(self._fd)
-            self.path.unlink(missing_ok=True)
-            raise
-
-    def sync(self) -> None:
-        """Wait until what was written is on the disk; a refusal is logged."""
-        try:
-            os.fdatasync(self._fd)
-        except OSError:
-            _LOG.exception("journal: fdatasync failed")
-
-    def finish(self) -> None:
-        """Sync and let go of a full segment."""
-        self.sync()
-        self._close()
-
-    def discard(self) -> None:
-        """Give the blocks of an unused segment back."""
-        self._close()
-        self.path.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        self.map.close()
-        os.close(self._fd)
 
 
 def _make_locked_directory(journal_dir: Path, journal_id: str) -> tuple[Path, int]:
@@ -284,15 +250,3 @@ def _make_locked_directory(journal_dir: Path, journal_id: str) -> tuple[Path, in
     directory = journal_dir / journal_id
     hidden.rename(directory)
     return directory, lock_fd
-
-
-def _sync_directory(directory: Path) -> None:
-    """Put the names in ``directory`` on the disk; a refusal is logged."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        _LOG.exception("journal: the directory could not be synced")
