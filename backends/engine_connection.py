@@ -109,6 +109,7 @@ class EngineConnection(asyncio.Protocol):
         if len(body) < 65536:
             self._endpoint.writes.write(self._transport, head + body)
         else:
+            self._endpoint.writes.flush()
             self._transport.writelines((head, body))
         await waiter
 

@@ -6,10 +6,11 @@ open record reserves room for its close, and a request for which that room canno
 before it costs anything (:class:`JournalUnavailableError`). A zero byte where a record should begin
 means "nothing here yet".
 
-A record is in the operating system's hands when ``append_*`` returns: a ``kill -9`` of the process
-loses nothing. ``fdatasync`` follows within ``fsync_ms`` in a thread, for the machine's own crash.
-(A shared mapping would save two system calls a request, 2 µs, and was left for what it costs: page
-faults that wait up to 40 ms for the file system's own journal.)
+Records reach the operating system with :meth:`JournalWriter.flush`: at once, or, when the writer
+is given ``wake``, together with the others of one pass of the event loop. Whoever passes ``wake``
+flushes before any byte leaves that a record stands for, so a ``kill -9`` of the process loses
+nothing that anybody saw. ``fdatasync`` follows within ``fsync_ms`` in a thread, for the machine's
+own crash; 0 makes it part of the flush.
 
 Errors::
 
@@ -19,6 +20,7 @@ Errors::
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -26,6 +28,7 @@ import threading
 import time
 import zlib
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -56,8 +59,17 @@ class JournalWriter:
     """
 
     def __init__(
-        self, journal_dir: Path, *, fsync_ms: int, segment_bytes: int = SEGMENT_BYTES
+        self,
+        journal_dir: Path,
+        *,
+        fsync_ms: int,
+        segment_bytes: int = SEGMENT_BYTES,
+        wake: Callable[[], None] | None = None,
     ) -> None:
+        """Open a new journal below ``journal_dir``.
+
+        ``wake`` is called when there is something to flush; without it every record is flushed.
+        """
         self.journal_id = new_id("jrn")
         self.opened = 0
         self.closed = 0
@@ -67,9 +79,13 @@ class JournalWriter:
         self._number = 0
         self._segment: Segment | None = None
         self._fd = -1
-        self._offset = 0
+        self._offset = 0  # where the next record goes
+        self._written_to = 0  # what has been flushed
         self._size = 0
-        self._unwritten: deque[bytes] = deque()  # closes that could not be written yet
+        self._buffer: list[bytes] = []
+        self._is_failing = False  # the disk refused the last flush
+        self._wake = wake
+        self._unwritten: deque[bytes] = deque()  # closes without room; kept until there is some
         self._next_try_at = 0.0
         self._is_full = False  # the disk refused the last segment that was asked for
         self._spare: Segment | None = None  # allocated ahead by the thread
@@ -98,34 +114,29 @@ class JournalWriter:
                 self._make_room(CLOSE_RESERVE_BYTES)
         if self._unwritten and not self._write_unwritten():
             return False
-        return not self._is_full
+        return self.flush() and not self._is_full
 
     def append_open(self, record: OpenRecord) -> None:
         """Write an admission. Raises :class:`JournalUnavailableError`; then nothing was written."""
         line = self._line(record)
         if self._unwritten and not self._write_unwritten():
             raise JournalUnavailableError("No space is left for the journal.")
+        if self._is_failing and not self.flush():
+            raise JournalUnavailableError("The journal's disk refuses writes.")
         if self._offset + len(line) + self._reserve(1) > self._size:
             self._make_room(len(line))
-        try:
-            self._write(line)
-        except OSError as error:
-            raise JournalUnavailableError(f"The journal cannot be written: {error}.") from error
+        self._write(line)
         self.opened += 1
 
     def append_close(self, record: CloseRecord) -> None:
-        """Write a settlement. Never raises: what cannot be written is kept and tried again."""
+        """Write a settlement. Never raises: what has no room is kept and tried again."""
         line = self._line(record)
         self.closed += 1
         if self._unwritten or self._offset + len(line) > self._size:
             self._unwritten.append(line)
             self._write_unwritten()
             return
-        try:
-            self._write(line)
-        except OSError:
-            _LOG.exception("journal: a close record could not be written; kept for another try")
-            self._unwritten.append(line)
+        self._write(line)
 
     def append_progress(self, record: ProgressRecord) -> None:
         """Write a running stream's counts, unless that would use room that a close may need."""
@@ -137,14 +148,12 @@ class JournalWriter:
                 self._make_room(len(line))
             except JournalUnavailableError:
                 return  # a progress record is a courtesy; closes keep their room
-        try:
-            self._write(line)
-        except OSError:
-            _LOG.exception("journal: a progress record could not be written")
+        self._write(line)
 
     def close(self) -> None:
         """Sync, and give the lock back, so that the reader may take the rest and remove it."""
         self._write_unwritten()
+        self.flush()
         self._is_stopping = True
         self._syncer.join()
         for segment in (*self._full, self._segment):
@@ -159,12 +168,37 @@ class JournalWriter:
         return b"%08x %b\n" % (zlib.crc32(payload), payload)
 
     def _write(self, line: bytes) -> None:
-        written = os.pwrite(self._fd, line, self._offset)
-        while written < len(line):  # a reader sees a line that is not ready until the rest is there
-            written += os.pwrite(self._fd, line[written:], self._offset + written)
-        self._offset += written
+        self._buffer.append(line)
+        self._offset += len(line)
+        if self._wake is None:
+            self.flush()
+        elif len(self._buffer) == 1:
+            self._wake()
+
+    def flush(self) -> bool:
+        """Hand what was appended to the operating system. Returns whether it took it.
+
+        What a failing disk refuses is kept and tried with the next flush; meanwhile no open record
+        is taken.
+        """
+        if not self._buffer:
+            return True
+        data = b"".join(self._buffer)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._written_to + written)
+        except OSError:
+            if not self._is_failing:
+                _LOG.exception("journal: the disk refuses writes; records are kept in memory")
+            self._is_failing = True
+            return False
+        self._buffer.clear()
+        self._written_to += written
+        self._is_failing = False
         if self._fsync_ms == 0 and self._segment is not None:
             self._segment.sync()
+        return True
 
     def _reserve(self, more: int) -> int:
         return (self.opened - self.closed + more) * CLOSE_RESERVE_BYTES
@@ -188,7 +222,7 @@ class JournalWriter:
         self._is_full = False
 
     def _write_unwritten(self) -> bool:
-        """Try again to write what could not be written. Returns whether all of it is written."""
+        """Try again to write what had no room. Returns whether all of it is written."""
         try:
             while self._unwritten:
                 line = self._unwritten[0]
@@ -196,12 +230,14 @@ class JournalWriter:
                     self._make_room(len(line))
                 self._write(line)
                 self._unwritten.popleft()
-        except (OSError, JournalUnavailableError):
+        except JournalUnavailableError:
             return False
         return True
 
     def _rotate(self, line_bytes: int) -> None:
         """Start the next segment, with room for ``line_bytes`` and every close that may come."""
+        if not self.flush():
+            raise OSError(errno.EIO, "the disk refuses writes")
         wanted = max(self._segment_bytes, 2 * (self._reserve(1) + line_bytes))
         segment, self._spare = self._spare, None
         if segment is None or segment.size < wanted:
@@ -214,7 +250,8 @@ class JournalWriter:
         if self._segment is not None:
             self._full.append(self._segment)
         self._segment, self._fd = segment, segment.fd
-        self._offset, self._size = 0, segment.size
+        self._offset = self._written_to = 0
+        self._size = segment.size
 
     def _sync_loop(self) -> None:
         interval_seconds = max(self._fsync_ms, 1) / 1000
@@ -224,7 +261,7 @@ class JournalWriter:
             while self._full:
                 self._full.popleft().finish()
                 sync_directory(self._directory)  # the next segment's name
-            position = (self._number, self._offset)
+            position = (self._number, self._written_to)
             segment = self._segment
             if position != synced_to and self._fsync_ms and segment is not None:
                 segment.sync()

@@ -28,9 +28,12 @@ class DataPlane:
         """Open the journal and look for a Snapshot; raises JournalUnavailableError."""
         self.config = config
         self.loop = loop
-        self.journal = JournalWriter(config.journal_dir, fsync_ms=config.journal_fsync_ms)
+        # No byte to a client or an engine leaves before the records it stands for are flushed.
+        self.writes = WriteQueue(loop, before=self._flush_journal)
+        self.journal = JournalWriter(
+            config.journal_dir, fsync_ms=config.journal_fsync_ms, wake=self.writes.schedule
+        )
         self.request_ids = RequestIds()
-        self.writes = WriteQueue(loop)
         self.active: set[ActiveRequest] = set()
         self.table: ServingTable | None = None
         self.is_draining = False
@@ -92,6 +95,9 @@ class DataPlane:
         for request in list(self.active):
             request.interrupt()
         self.journal.close()
+
+    def _flush_journal(self) -> None:
+        self.journal.flush()
 
     def _swap(self, snapshot: Snapshot) -> None:
         self.table = build_serving_table(snapshot, self._endpoints)
