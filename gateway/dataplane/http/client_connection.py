@@ -38,7 +38,7 @@ class ConnectionServer(Protocol):
     is_draining: bool
     tick: int  # seconds, about
 
-    def run(self, connection: ClientConnection, exchange: HttpExchange) -> None:
+    def run(self, connection: ClientConnection, exchange: HttpExchange) -> asyncio.Task[None]:
         """Serve an exchange; the connection's ``served`` is called after it."""
 
     def refuse(self, exchange: HttpExchange, error: ApiError) -> None:
@@ -68,6 +68,7 @@ class ClientConnection(asyncio.Protocol):
         "is_congested",
         "last_received_tick",
         "loop",
+        "task",
     )
 
     _transport: asyncio.Transport
@@ -90,6 +91,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_in_head = False
         self._is_reading_paused = False
         self.is_congested = False
+        self.task: asyncio.Task[None] | None = None  # of the latest exchange
         self.last_received_tick = server.tick
 
     # What the exchange calls.
@@ -224,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
     def _serve_next(self) -> None:
         if self._waiting:
             self._current = exchange = self._waiting.popleft()
-            self._server.run(self, exchange)
+            self.task = self._server.run(self, exchange)
         elif self._refusal is not None:
             self._refuse(self._refusal)
 

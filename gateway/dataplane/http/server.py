@@ -40,7 +40,6 @@ class HttpServer:
         self.tick = 0
         self._refuse = refuse
         self._handler = handler
-        self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
 
@@ -51,11 +50,9 @@ class HttpServer:
         )
         self._ticking = self.loop.create_task(self._tick())
 
-    def run(self, connection: ClientConnection, exchange: HttpExchange) -> None:
-        """Serve one exchange."""
-        task = self.loop.create_task(self._run(connection, exchange))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def run(self, connection: ClientConnection, exchange: HttpExchange) -> asyncio.Task[None]:
+        """Serve one exchange; the connection keeps the task, for the loop does not."""
+        return self.loop.create_task(self._run(connection, exchange))
 
     def refuse(self, exchange: HttpExchange, error: ApiError) -> None:
         """Answer what could not be read."""
@@ -79,8 +76,9 @@ class HttpServer:
             self._listener.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=TICK_SECONDS)
+        tasks = [connection.task for connection in self.connections if connection.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=TICK_SECONDS)
         for connection in list(self.connections):
             connection.close_idle()
         give_up_at = self.loop.time() + TICK_SECONDS
