@@ -219,6 +219,7 @@ class EngineConnection(asyncio.Protocol):
             else:
                 self._fail(ReplyCutError("The engine's connection ended inside the reply."))
         self._endpoint.forget(self)
+        del self._parser  # it holds this object: without it nothing waits for the collector
 
     # What the parser calls.
 

@@ -44,7 +44,7 @@ async def _serve(config: DataPlaneConfig, listener: socket.socket) -> None:
     await server.start(listener)
     # What is here now stays; requests make little garbage that only the collector can free.
     gc.freeze()
-    gc.set_threshold(_GC_THRESHOLD, 20, 50)
+    gc.set_threshold(_GC_THRESHOLD, 10, 10)
     try:
         await stop.wait()
         server.begin_draining()

@@ -149,6 +149,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """Tell whoever serves this client (asyncio's callback)."""
         self._is_closing = True
+        del self._parser  # it holds this object: without it nothing waits for the collector
         self._server.connections.discard(self)
         self._waiting.clear()
         if self._current is not None:
