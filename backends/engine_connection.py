@@ -17,7 +17,7 @@ from backends.errors import (
     ReplyTooLargeError,
     StaleConnectionError,
 )
-from backends.write_queue import WriteQueue
+from backends.write_queue import WriteQueue, WriteTarget
 
 PAUSE_READING_BYTES = 1024 * 1024
 
@@ -50,6 +50,7 @@ class EngineConnection(asyncio.Protocol):
         "_keeps_alive",
         "_loop",
         "_parser",
+        "_target",
         "_transport",
         "_waiter",
         "headers",
@@ -92,10 +93,10 @@ class EngineConnection(asyncio.Protocol):
         """Whether another exchange may follow on this connection."""
         return self._is_complete and self._keeps_alive and not self._is_lost and not self._chunks
 
-    async def send(self, head: bytes, body: bytes) -> None:
-        """Send a request; return when the reply's status and headers are in.
+    def send(self, head: bytes, body: bytes) -> asyncio.Future[None]:
+        """Send a request; what is returned is done when the reply's status and headers are in.
 
-        Raises :class:`StaleConnectionError`, :class:`ReplyCutError`,
+        Raises :class:`StaleConnectionError`; the future raises that, :class:`ReplyCutError`,
         :class:`MalformedReplyError`, or what :meth:`abort` was given.
         """
         if self._is_lost:
@@ -107,11 +108,11 @@ class EngineConnection(asyncio.Protocol):
         self._head_waiter = waiter = self._loop.create_future()
         self.last_received_at = self._loop.time()
         if len(body) < 65536:
-            self._endpoint.writes.write(self._transport, head + body)
+            self._endpoint.writes.write(self._target, head + body)
         else:
             self._endpoint.writes.flush()
             self._transport.writelines((head, body))
-        await waiter
+        return waiter
 
     async def read(self) -> bytes:
         """Return all that has arrived of the body, waiting for some; b"" at the body's end.
@@ -138,13 +139,17 @@ class EngineConnection(asyncio.Protocol):
         chunks.clear()
         return data
 
+    def take_whole(self) -> bytes | None:
+        """Return the whole body if it has arrived in one piece; else None, and nothing is taken."""
+        if self._is_complete and len(self._chunks) == 1 and not self._is_paused:
+            self._buffered_bytes = 0
+            return self._chunks.popleft()
+        return None
+
     async def read_all(self, limit_bytes: int) -> bytes:
         """Return the whole body. Raises as :meth:`read`, and :class:`ReplyTooLargeError`."""
-        data = await self.read()
-        if self._is_complete and not self._chunks and self._error is None:
-            return data
-        parts = [data]
-        size = len(data)
+        parts: list[bytes] = []
+        size = 0
         while data := await self.read():
             parts.append(data)
             size += len(data)
@@ -178,6 +183,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport (asyncio's callback)."""
         self._transport = transport  # type: ignore[assignment]  # the loop hands a Transport
+        self._target = WriteTarget(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser (asyncio's callback)."""
@@ -227,9 +233,6 @@ class EngineConnection(asyncio.Protocol):
         """Refuse a second reply that nobody asked for (httptools' callback)."""
         if not self._is_busy:
             raise MalformedReplyError("The engine sent a reply that nobody asked for.")
-
-    def on_status(self, _reason: bytes) -> None:
-        """Note nothing: the code is read with the headers (httptools' callback)."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header (httptools' callback)."""

@@ -3,7 +3,7 @@
 One :class:`Endpoint` per engine address keeps its idle connections (last used first). A connection
 carries one exchange at a time::
 
-    connection = await endpoint.acquire()
+    connection = endpoint.take_idle() or await endpoint.connect()
     try:
         await connection.send(head, body)      # returns when the reply's headers are there
         while chunk := await connection.read():  # everything that has arrived; b"" at the end
@@ -77,18 +77,21 @@ class Endpoint:
         self.in_flight = 0
         self.writes = writes
 
-    async def acquire(self, *, is_fresh: bool = False) -> EngineConnection:
-        """Return a connection for one exchange: an idle one, or a new one (always, if ``is_fresh``).
+    def take_idle(self) -> EngineConnection | None:
+        """Return an idle connection for one exchange, if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_reusable:
+                connection.is_reused = True
+                self.in_flight += 1
+                return connection
+        return None
+
+    async def connect(self) -> EngineConnection:
+        """Return a new connection for one exchange.
 
         Raises :class:`ConnectError` or :class:`ConnectTimeoutError`.
         """
-        if not is_fresh:
-            while self._idle:
-                connection = self._idle.pop()
-                if connection.is_reusable:
-                    connection.is_reused = True
-                    self.in_flight += 1
-                    return connection
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
     from billing.usage.journal import JournalWriter
     from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.serving_table import ServedReplica
     from gateway.dataplane.stream_usage import StreamUsage
 
 
@@ -53,7 +54,7 @@ class ActiveRequest:
         "is_client_gone",
         "is_held_back",
         "is_settled",
-        "replica_id",
+        "replica",
         "status",
         "stream_usage",
         "usage",
@@ -77,7 +78,7 @@ class ActiveRequest:
         self._progress_at = now
         self._progress_usage: TokenUsage | None = None
         self.connection: EngineConnection | None = None
-        self.replica_id: str | None = None
+        self.replica: ServedReplica | None = None  # of the latest attempt
         self.attempts = 0
         self.first_token_at_us: int | None = None
         self.stream_usage: StreamUsage | None = None
@@ -122,7 +123,7 @@ class ActiveRequest:
                 status=self.status,
                 http_status=self.http_status,
                 usage=self.usage,
-                replica_id=self.replica_id,
+                replica_id=None if self.replica is None else self.replica.id,
                 attempts=self.attempts,
                 finished_at_us=time.time_ns() // 1000,
                 first_token_at_us=self.first_token_at_us,
@@ -137,6 +138,11 @@ class ActiveRequest:
         status = RequestStatus.INTERRUPTED if is_begun else RequestStatus.VOIDED
         self.conclude(status, 503, usage=usage, error_code="gateway_stopped")
         self.settle()
+
+    def release(self) -> None:
+        """Give the connection back: kept if its reply is whole, closed at once if not."""
+        if self.connection is not None and self.replica is not None:
+            self.replica.endpoint.release(self.connection)
 
     def client_left(self) -> None:
         """Note that the client left, and end the engine's work for it."""
@@ -153,7 +159,7 @@ class ActiveRequest:
     def record_progress(self, now: float) -> None:
         """Journal the counts of a running stream if they changed."""
         self._progress_at = now
-        if self.stream_usage is None or self.replica_id is None or not self.stream_usage.is_known:
+        if self.stream_usage is None or self.replica is None or not self.stream_usage.is_known:
             return
         usage = self.stream_usage.total()
         if usage == self._progress_usage:
@@ -162,7 +168,7 @@ class ActiveRequest:
         self._journal.append_progress(
             ProgressRecord(
                 request_id=self.identity.request_id,
-                replica_id=self.replica_id,
+                replica_id=self.replica.id,
                 usage=usage,
                 at_us=time.time_ns() // 1000,
                 first_token_at_us=self.first_token_at_us,

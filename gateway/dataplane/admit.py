@@ -30,16 +30,22 @@ class RequestIds:
     of a draw from the kernel for each.
     """
 
-    __slots__ = ("_count", "_process")
+    __slots__ = ("_count", "_ms", "_prefix", "_process")
 
     def __init__(self) -> None:
+        self._ms = 0
+        self._prefix = ""  # all but the counter, in one millisecond
         self._process = secrets.token_hex(6)
         self._count = secrets.randbits(31)
 
     def next(self, now_us: int) -> str:
         """Return a new id for a request that arrived at ``now_us``."""
         self._count = (self._count + 1) & 0xFFFFFFFF
-        return f"req_{now_us // 1000:012x}{self._process}{self._count:08x}"
+        now_ms = now_us // 1000
+        if now_ms != self._ms:
+            self._ms = now_ms
+            self._prefix = f"req_{now_ms:012x}{self._process}"
+        return f"{self._prefix}{self._count:08x}"
 
 
 def admit(

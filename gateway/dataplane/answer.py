@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.dataplane.http.exchange import HttpExchange
-from gateway.dataplane.http.head import HeaderList
+from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.errors import ApiError
 
-JSON_TYPE = ("content-type", "application/json")
-STREAM_HEADERS: HeaderList = [
-    ("content-type", "text/event-stream; charset=utf-8"),
-    ("cache-control", "no-cache"),
-    ("x-accel-buffering", "no"),  # a proxy before us must not hold chunks back
-]
+JSON_TYPE: HeaderLines = b"content-type: application/json\r\n"
+STREAM_HEADERS: HeaderLines = (
+    b"content-type: text/event-stream; charset=utf-8\r\n"
+    b"cache-control: no-cache\r\n"
+    b"x-accel-buffering: no\r\n"  # a proxy before us must not hold chunks back
+)
 
 
 @dataclass(slots=True)
@@ -22,16 +22,21 @@ class WholeAnswer:
 
     status: int
     body: bytes
-    headers: HeaderList = field(default_factory=list)
+    headers: HeaderLines = b""
 
     def send(self, exchange: HttpExchange, request_id: str) -> None:
         """Send it."""
-        exchange.respond(self.status, [("x-request-id", request_id), *self.headers], self.body)
+        exchange.respond(self.status, request_id_line(request_id) + self.headers, self.body)
+
+
+def request_id_line(request_id: str) -> HeaderLines:
+    """Return the header that every answer carries."""
+    return b"x-request-id: %b\r\n" % request_id.encode()
 
 
 def error_answer(error: ApiError) -> WholeAnswer:
     """Return the answer that tells ``error``."""
-    return WholeAnswer(error.status, error.body(), [JSON_TYPE, *error.headers()])
+    return WholeAnswer(error.status, error.body(), JSON_TYPE + header_lines(error.headers()))
 
 
 def error_event(error: ApiError) -> bytes:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gateway.dataplane.http.head import RequestHeaders
     from gateway.dataplane.serving_table import ServingTable
 
+_KNOWN_CALLERS = 10_000
+
 
 def authenticate(headers: RequestHeaders, table: ServingTable) -> ApiKeyEntry:
     """Return the Caller.
@@ -24,10 +26,14 @@ def authenticate(headers: RequestHeaders, table: ServingTable) -> ApiKeyEntry:
     Raises :class:`AuthenticationError` (none, malformed, unknown, revoked, expired) or
     :class:`PermissionDeniedError` (blocked).
     """
-    secret = _read_secret(headers)
-    caller = table.keys.get(hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest())
+    authorization = headers.get(b"authorization")
+    caller = None if authorization is None else table.known_callers.get(authorization)
     if caller is None:
-        raise AuthenticationError("The API key is not known.")
+        caller = table.keys.get(hashlib.sha256(_read_secret(headers)).digest())
+        if caller is None:
+            raise AuthenticationError("The API key is not known.")
+        if authorization is not None and b"x-api-key" not in headers:
+            _remember(table, authorization, caller)
     if caller.is_revoked:
         raise AuthenticationError("The API key was revoked.", code="api_key_revoked")
     if caller.expires_at_us is not None and time.time_ns() // 1000 >= caller.expires_at_us:
@@ -37,24 +43,32 @@ def authenticate(headers: RequestHeaders, table: ServingTable) -> ApiKeyEntry:
     return caller
 
 
-def _read_secret(headers: RequestHeaders) -> str:
-    authorization = headers.get("authorization")
+def _remember(table: ServingTable, authorization: bytes, caller: ApiKeyEntry) -> None:
+    """Save the next request's parsing and hashing. Forgotten with the Snapshot."""
+    known = table.known_callers
+    if len(known) >= _KNOWN_CALLERS:
+        known.clear()  # one key may be written in many ways; memory stays bounded
+    known[authorization] = caller
+
+
+def _read_secret(headers: RequestHeaders) -> bytes:
+    authorization = headers.get(b"authorization")
     if authorization:
-        if authorization.startswith("Bearer ") and len(authorization) > 7:
+        if authorization.startswith(b"Bearer ") and len(authorization) > 7:
             secret = authorization[7:].strip()  # as every SDK writes it
             if secret:
                 return secret
-        scheme, _, secret = authorization.strip().partition(" ")
-        if scheme.lower() == "bearer":
+        scheme, _, secret = authorization.strip().partition(b" ")
+        if scheme.lower() == b"bearer":
             secret = secret.strip()
             if secret:
                 return secret
-        elif "x-api-key" not in headers:
+        elif b"x-api-key" not in headers:
             raise AuthenticationError(
                 "The Authorization header must be 'Bearer' followed by an API key.",
                 code="malformed_authorization",
             )
-    secret = (headers.get("x-api-key") or "").strip()
+    secret = headers.get(b"x-api-key", b"").strip()
     if not secret:
         raise AuthenticationError(
             "No API key was given: send it as 'Authorization: Bearer …' or 'x-api-key'.",

@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 
 def health() -> WholeAnswer:
     """Return 200: whoever can answer is alive."""
-    return WholeAnswer(200, b'{"status":"ok"}', [JSON_TYPE])
+    return WholeAnswer(200, b'{"status":"ok"}', JSON_TYPE)
 
 
 def ready(plane: DataPlane) -> WholeAnswer:
@@ -30,6 +30,6 @@ def ready(plane: DataPlane) -> WholeAnswer:
         missing.append("draining")
     if missing:
         body = _encode({"status": "not ready", "missing": missing})
-        return WholeAnswer(503, body, [JSON_TYPE, ("retry-after", "1")])
+        return WholeAnswer(503, body, JSON_TYPE + b"retry-after: 1\r\n")
     version = None if plane.table is None else plane.table.version
-    return WholeAnswer(200, _encode({"status": "ready", "snapshot_version": version}), [JSON_TYPE])
+    return WholeAnswer(200, _encode({"status": "ready", "snapshot_version": version}), JSON_TYPE)

@@ -28,7 +28,7 @@ def list_models(plane: DataPlane, headers: RequestHeaders) -> WholeAnswer:
         for name, served in sorted(table.routes.items())
         if is_allowed(caller, name)
     ]
-    return WholeAnswer(200, _encode({"object": "list", "data": models}), [JSON_TYPE])
+    return WholeAnswer(200, _encode({"object": "list", "data": models}), JSON_TYPE)
 
 
 def get_model(plane: DataPlane, headers: RequestHeaders, name: str) -> WholeAnswer:
@@ -40,7 +40,7 @@ def get_model(plane: DataPlane, headers: RequestHeaders, name: str) -> WholeAnsw
     caller = authenticate(headers, table)
     known = name if name in table.routes else unquote(name)
     served = choose_route(table, caller, known)
-    return WholeAnswer(200, _encode(_model(served.route)), [JSON_TYPE])
+    return WholeAnswer(200, _encode(_model(served.route)), JSON_TYPE)
 
 
 def _model(route: Route) -> dict[str, Any]:

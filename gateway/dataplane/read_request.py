@@ -34,21 +34,24 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
     :class:`gateway.dataplane.http.exchange.ClientLeftError`.
     """
     headers = exchange.headers
-    content_type = headers.get("content-type")
-    if content_type is not None and content_type != "application/json":
-        media_type = content_type.partition(";")[0].strip().lower()
-        if media_type != "application/json" and not media_type.endswith("+json"):
+    content_type = headers.get(b"content-type")
+    if content_type is not None and content_type != b"application/json":
+        media_type = content_type.partition(b";")[0].strip().lower()
+        if media_type != b"application/json" and not media_type.endswith(b"+json"):
             raise InvalidRequestError(
                 "The content type must be application/json.", code="unsupported_content_type"
             )
-    length = headers.get("content-length")
+    length = headers.get(b"content-length")
     if length is not None and int(length) > limit_bytes:  # the parser lets digits only through
         raise _too_large(limit_bytes)
     try:
-        body = await exchange.read_body(limit_bytes)
+        if exchange.is_body_whole:
+            body = exchange.take_body(limit_bytes)
+        else:
+            body = await exchange.read_body(limit_bytes)
     except BodyOverLimitError:
         raise _too_large(limit_bytes) from None
-    encoding = headers.get("content-encoding")
+    encoding = headers.get(b"content-encoding")
     return body if encoding is None else _unpack(body, encoding, limit_bytes)
 
 
@@ -74,11 +77,11 @@ def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
         raise InvalidRequestError("The body is nested too deeply.", code="malformed_json") from None
 
 
-def _unpack(body: bytes, encoding: str, limit_bytes: int) -> bytes:
+def _unpack(body: bytes, encoding: bytes, limit_bytes: int) -> bytes:
     """Unpack gzip, never to more than the limit (a small body may hold gigabytes)."""
-    if encoding.lower() == "identity":
+    if encoding.lower() == b"identity":
         return body
-    if encoding.lower() != "gzip":
+    if encoding.lower() != b"gzip":
         raise InvalidRequestError(
             "The content encoding must be gzip or none.", code="unsupported_content_encoding"
         )

@@ -54,12 +54,12 @@ async def get_receipt(plane: DataPlane, headers: RequestHeaders, request_id: str
         raise not_found
     if status != 200:
         raise unavailable
-    return WholeAnswer(200, body, [JSON_TYPE])
+    return WholeAnswer(200, body, JSON_TYPE)
 
 
 async def _fetch(endpoint: Endpoint, path: str) -> tuple[int, bytes]:
     """GET ``path`` on a new connection: receipts are rare and their server may have restarted."""
-    connection = await endpoint.acquire(is_fresh=True)
+    connection = await endpoint.connect()
     try:
         head = b"GET %b%b HTTP/1.1\r\n%baccept-encoding: identity\r\nconnection: close\r\n\r\n" % (
             endpoint.prefix.encode(),

@@ -13,7 +13,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from backends.errors import BackendError, ReplyCutError
+from backends.errors import BackendError, MalformedReplyError, ReplyCutError
 from backends.sse import FrameAligner
 from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
@@ -26,7 +26,7 @@ from gateway.errors import ApiError
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
     from gateway.dataplane.http.exchange import HttpExchange
-    from gateway.dataplane.http.head import HeaderList
+    from gateway.dataplane.http.head import HeaderLines
     from gateway.dataplane.serving_table import ServedRoute
 
 _LAST_BYTES_SECONDS = 0.5  # how long the engine may take to close a reply that is done
@@ -55,7 +55,7 @@ class StreamRelay:
         max_frame_bytes: int,
         route: ServedRoute,
         exchange: HttpExchange,
-        headers: HeaderList,
+        headers: HeaderLines,
     ) -> None:
         self._request = request
         self._connection = connection
@@ -72,6 +72,8 @@ class StreamRelay:
         Raises :class:`ApiError` or :class:`BackendError` only while nothing was sent: then the
         client can still be given a status.
         """
+        if self._connection.headers.get(b"content-encoding", b"identity") != b"identity":
+            raise MalformedReplyError("The engine's stream has an encoding we did not ask for.")
         try:
             last_frames = await self._relay_frames()
         except ClientLeftError:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from backends.http_pool import Endpoint
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
-from gateway.dataplane.http.head import HeaderList
+from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.dataplane.stream_editor import ModelRename
 from gateway.snapshot.model import ApiKeyEntry, PriceEntry, Replica, Route, Snapshot
 
@@ -27,6 +27,7 @@ class ServedReplica:
     id: str
     endpoint: Endpoint
     heads: dict[str, bytes]  # by endpoint name: a request's head but for its own three lines
+    decision_lines: HeaderLines  # what an answer from here says of route, deployment and replica
 
     @property
     def in_flight(self) -> int:
@@ -45,7 +46,7 @@ class ServedRoute:
     rename: ModelRename | None  # None: engine and client use one name
     replicas: tuple[ServedReplica, ...]
     charges: dict[str, ChargeTimeline]  # by price book id
-    decision_headers: HeaderList  # names percent-encoded where a header cannot carry them
+    decision_lines: HeaderLines  # names percent-encoded where a header cannot carry them
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class ServingTable:
 
     version: int
     keys: dict[bytes, ApiKeyEntry]  # by SHA-256 of the secret
+    known_callers: dict[bytes, ApiKeyEntry]  # by a whole authorization header, once it was found
     routes: dict[str, ServedRoute]  # by public name
 
 
@@ -89,33 +91,37 @@ def build_serving_table(snapshot: Snapshot, endpoints: EndpointRegistry) -> Serv
             _LOG.warning("snapshot: route %s names no known deployment; left out", name)
             continue
         is_same_name = deployment.engine_model == name
+        decision_lines = header_lines(
+            [
+                ("x-forebay-route", quote(name, safe=_HEADER_SAFE)),
+                ("x-forebay-deployment", quote(deployment.name, safe=_HEADER_SAFE)),
+            ]
+        )
         routes[name] = ServedRoute(
             route=route,
             deployment_id=deployment.id,
             deployment=deployment.name,
             engine_model=deployment.engine_model,
             rename=None if is_same_name else ModelRename(deployment.engine_model, name),
-            replicas=_serve_replicas(deployment.replicas, endpoints),
+            replicas=_serve_replicas(deployment.replicas, endpoints, decision_lines),
             charges=charges.get(route.id, {}),
-            decision_headers=[
-                ("x-forebay-route", quote(name, safe=_HEADER_SAFE)),
-                ("x-forebay-deployment", quote(deployment.name, safe=_HEADER_SAFE)),
-            ],
+            decision_lines=decision_lines,
         )
     endpoints.keep_only([r for d in snapshot.deployments.values() for r in d.replicas])
     keys = {bytes.fromhex(digest): key for digest, key in snapshot.keys.items()}
-    return ServingTable(snapshot.version, keys, routes)
+    return ServingTable(snapshot.version, keys, {}, routes)
 
 
 def _serve_replicas(
-    replicas: tuple[Replica, ...], endpoints: EndpointRegistry
+    replicas: tuple[Replica, ...], endpoints: EndpointRegistry, decision_lines: HeaderLines
 ) -> tuple[ServedReplica, ...]:
     served = []
     for replica in replicas:
         try:
             endpoint = endpoints.get(replica)
             heads = {name: _request_head(endpoint, path) for name, path in _PATHS.items()}
-            served.append(ServedReplica(replica.id, endpoint, heads))
+            lines = decision_lines + header_lines([("x-forebay-replica", replica.id)])
+            served.append(ServedReplica(replica.id, endpoint, heads, lines))
         except ValueError as error:
             _LOG.warning("snapshot: replica %s left out: %s", replica.id, error)
     return tuple(served)

@@ -1,4 +1,4 @@
-"""Step 5 for whole answers: read, meter, rename, and say what it cost."""
+"""Step 5 for whole answers: meter, rename, and say what it cost."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _decode_reply = msgspec.json.Decoder(Reply).decode
 _GZIP_OR_ZLIB = 47  # zlib's wbits: 15, and 32 to tell the two formats apart by their header
 
 
-async def read_whole_reply(
+def whole_answer(
     request: ActiveRequest,
     connection: EngineConnection,
+    body: bytes,
     *,
     route: ServedRoute,
     caller: ApiKeyEntry,
     limit_bytes: int,
 ) -> WholeAnswer:
-    """Return the client's answer and conclude the request.
+    """Return the client's answer to the engine's whole ``body`` and conclude the request.
 
     Raises :class:`ApiError` for an engine's refusal or failure (concluded too), and
-    :class:`BackendError` when the reply breaks or is no JSON.
+    :class:`BackendError` when the reply is no JSON.
     """
-    body = await connection.read_all(limit_bytes)
     encoding = connection.headers.get(b"content-encoding", b"identity").lower()
     if encoding != b"identity":  # we asked for none; some answer so nevertheless
         body = _unpack(body, encoding, limit_bytes)
@@ -54,13 +54,16 @@ async def read_whole_reply(
     request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
     if route.rename is not None:
         body = route.rename.apply(body)
-    headers = [JSON_TYPE]
+    headers = JSON_TYPE
     timeline = route.charges.get(caller.price_book_id)
     if timeline is not None:
         price = timeline.find_at(request.identity.started_at_us)
         charge = None if price is None else price.find_text(usage)
         if price is not None and charge is not None:  # a hint; the receipt is the proof
-            headers += [("x-forebay-charge", charge), ("x-forebay-currency", price.currency)]
+            headers += b"x-forebay-charge: %b\r\nx-forebay-currency: %b\r\n" % (
+                charge.encode(),
+                price.currency.encode(),
+            )
     return WholeAnswer(200, body, headers)
 
 

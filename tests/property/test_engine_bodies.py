@@ -55,7 +55,7 @@ def route(*, renames: bool) -> ServedRoute:
         rename=ModelRename("engine/modèle", "public") if renames else None,
         replicas=(),
         charges={},
-        decision_headers=[],
+        decision_lines=b"",
     )
 
 

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import httptools
 
-from backends.write_queue import WriteQueue
+from backends.write_queue import WriteQueue, WriteTarget
 from gateway.dataplane.http.exchange import HttpExchange
-from gateway.dataplane.http.head import Clock, RequestHeaders
+from gateway.dataplane.http.head import Clock, HeaderLines
 from gateway.errors import ApiError, HeadersTooLargeError, InvalidRequestError, SlowRequestError
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -38,8 +38,8 @@ class ConnectionServer(Protocol):
     is_draining: bool
     tick: int  # seconds, about
 
-    def run(self, connection: ClientConnection, exchange: HttpExchange) -> asyncio.Task[None]:
-        """Serve an exchange; the connection's ``served`` is called after it."""
+    def serve(self, connection: ClientConnection) -> asyncio.Task[None]:
+        """Serve the connection's exchanges, one after the other, until it is lost."""
 
     def refuse(self, exchange: HttpExchange, error: ApiError) -> None:
         """Answer what could not be read."""
@@ -49,7 +49,6 @@ class ClientConnection(asyncio.Protocol):
     """One accepted connection."""
 
     __slots__ = (
-        "_current",
         "_dropped_bytes",
         "_fed_bytes",
         "_head_bytes",
@@ -62,13 +61,17 @@ class ClientConnection(asyncio.Protocol):
         "_receiving",
         "_refusal",
         "_server",
+        "_target",
         "_transport",
         "_url",
         "_waiting",
+        "current",
         "is_congested",
+        "is_lost",
         "last_received_tick",
         "loop",
         "task",
+        "waiter",
     )
 
     _transport: asyncio.Transport
@@ -77,7 +80,6 @@ class ClientConnection(asyncio.Protocol):
         self._server = server
         self.loop = server.loop
         self._parser = httptools.HttpRequestParser(self)
-        self._current: HttpExchange | None = None  # being served
         self._receiving: HttpExchange | None = None  # its body is not whole
         self._waiting: deque[HttpExchange] = deque()  # pipelined behind the current one
         self._headers: dict[bytes, bytes] = {}
@@ -91,20 +93,23 @@ class ClientConnection(asyncio.Protocol):
         self._is_in_head = False
         self._is_reading_paused = False
         self.is_congested = False
-        self.task: asyncio.Task[None] | None = None  # of the latest exchange
+        self.is_lost = False
+        self.current: HttpExchange | None = None  # being served
+        self.task: asyncio.Task[None] | None = None  # serves, from the first request on
+        self.waiter: asyncio.Future[None] | None = None  # of that task, between requests
         self.last_received_tick = server.tick
 
     # What the exchange calls.
 
     def write(self, data: bytes) -> None:
         """Have bytes sent in the loop's next pass."""
-        self._server.writes.write(self._transport, data)
+        self._server.writes.write(self._target, data)
 
     def abort(self) -> None:
         """Close at once, unsent bytes included."""
         self._transport.abort()
 
-    def date_line(self) -> str:
+    def date_line(self) -> HeaderLines:
         """Return the reply's ``date`` line."""
         return self._server.clock.date_line()
 
@@ -113,6 +118,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport (asyncio's callback)."""
         self._transport = transport  # type: ignore[assignment]  # the loop hands a Transport
+        self._target = WriteTarget(self._transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._server.connections.add(self)
 
@@ -139,7 +145,7 @@ class ClientConnection(asyncio.Protocol):
             if self._fed_bytes > MAX_HEAD_BYTES:
                 self._break_off(_head_too_large())
                 return
-        if self._current is None:
+        if self.current is None:
             self._serve_next()
         self._pace_reading()
 
@@ -148,12 +154,13 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Tell whoever serves this client (asyncio's callback)."""
-        self._is_closing = True
+        self._is_closing = self.is_lost = True
+        self._wake()
         del self._parser  # it holds this object: without it nothing waits for the collector
         self._server.connections.discard(self)
         self._waiting.clear()
-        if self._current is not None:
-            self._current.leave()
+        if self.current is not None:
+            self.current.leave()
 
     def pause_writing(self) -> None:
         """Note that the client is slow (asyncio's callback)."""
@@ -162,8 +169,8 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Note that it has caught up (asyncio's callback)."""
         self.is_congested = False
-        if self._current is not None:
-            self._current.resume()
+        if self.current is not None:
+            self.current.resume()
 
     # What the parser calls.
 
@@ -202,7 +209,7 @@ class ClientConnection(asyncio.Protocol):
             self,
             method=parser.get_method().decode("ascii"),
             path=url.partition(b"?")[0].decode("latin-1"),
-            headers=RequestHeaders(self._headers),
+            headers=self._headers,
             keeps_alive=parser.should_keep_alive() and not self._server.is_draining,
             is_http_1_0=is_http_1_0,
         )
@@ -226,14 +233,21 @@ class ClientConnection(asyncio.Protocol):
 
     def _serve_next(self) -> None:
         if self._waiting:
-            self._current = exchange = self._waiting.popleft()
-            self.task = self._server.run(self, exchange)
+            self.current = self._waiting.popleft()
+            if self.task is None:
+                self.task = self._server.serve(self)
+            else:
+                self._wake()
         elif self._refusal is not None:
             self._refuse(self._refusal)
 
+    def _wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
     def served(self, exchange: HttpExchange) -> None:
         """Go on after a request was served: end its reply, then the next one or the close."""
-        self._current = None
+        self.current = None
         if self._is_closing:
             return
         if not exchange.has_begun:
@@ -264,14 +278,14 @@ class ClientConnection(asyncio.Protocol):
         self._is_reading_paused = True
         self._transport.pause_reading()
         broken, self._receiving = self._receiving, None
-        if broken is not None and broken is self._current:
+        if broken is not None and broken is self.current:
             broken.keeps_alive = False
             broken.break_body(error)  # its handler tells it
             return
         if broken is not None:
             self._waiting.remove(broken)
         self._refusal = error
-        if self._current is None:
+        if self.current is None:
             self._serve_next()
 
     def _refuse(self, error: ApiError) -> None:
@@ -280,7 +294,7 @@ class ClientConnection(asyncio.Protocol):
             self,
             method="",
             path="",
-            headers=RequestHeaders({}),
+            headers={},
             keeps_alive=False,
             is_http_1_0=False,
         )
@@ -307,16 +321,16 @@ class ClientConnection(asyncio.Protocol):
         if self._receiving is not None or self._is_in_head:
             if silent_ticks > receive_ticks and not self._is_reading_paused:
                 self._end_slow()
-        elif self._current is None and silent_ticks > idle_ticks:
+        elif self.current is None and silent_ticks > idle_ticks:
             self.close_idle()
 
     def _end_slow(self) -> None:
-        if self._current is None or self._receiving is not None:
+        if self.current is None or self._receiving is not None:
             self._break_off(SlowRequestError("The request came too slowly."))
 
     def close_idle(self) -> None:
         """Close the connection if no request is on it."""
-        if self._current is None and not self._is_closing:
+        if self.current is None and not self._is_closing:
             self._is_closing = True
             self._server.writes.flush()
             self._transport.close()

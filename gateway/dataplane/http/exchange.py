@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.dataplane.http.head import HeaderList, RequestHeaders, reply_head
+from gateway.dataplane.http.head import HeaderLines, RequestHeaders, reply_head
 
 
 class ClientLine(Protocol):
@@ -26,7 +26,7 @@ class ClientLine(Protocol):
     def abort(self) -> None:
         """Close at once."""
 
-    def date_line(self) -> str:
+    def date_line(self) -> HeaderLines:
         """Return the reply's ``date`` line."""
 
 
@@ -113,6 +113,10 @@ class HttpExchange:
                     raise self._body_error
                 self._body_waiter = self._connection.loop.create_future()
                 await self._body_waiter
+        return self.take_body(limit_bytes)
+
+    def take_body(self, limit_bytes: int) -> bytes:
+        """Return a body that is whole. Raises :class:`BodyOverLimitError`."""
         if self._body_bytes > limit_bytes:
             self._body.clear()
             raise BodyOverLimitError
@@ -121,26 +125,26 @@ class HttpExchange:
     def _is_body_wanted(self, limit_bytes: int) -> bool:
         return not self.is_body_whole and self._body_bytes <= limit_bytes
 
-    def respond(self, status: int, headers: HeaderList, body: bytes) -> None:
+    def respond(self, status: int, headers: HeaderLines, body: bytes) -> None:
         """Send a whole reply. Does nothing when the client has left."""
         if self.is_gone:
             return
         connection = self._connection
-        framing = f"content-length: {len(body)}\r\n"
+        framing = b"content-length: %d\r\n" % len(body)
         if not (self.keeps_alive and self.is_body_whole):
-            framing += "connection: close\r\n"
+            framing += b"connection: close\r\n"
         head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
         self.has_begun = self.is_ended = True
         connection.write(head if self._is_head else head + body)
 
-    def begin_stream(self, status: int, headers: HeaderList) -> None:
+    def begin_stream(self, status: int, headers: HeaderLines) -> None:
         """Begin a reply in pieces; its head leaves with the first of them."""
         connection = self._connection
         if not self._is_chunked:
             self.keeps_alive = False  # only the connection's end can mark an HTTP/1.0 body's end
-        framing = "transfer-encoding: chunked\r\n" if self._is_chunked else ""
+        framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
         if not (self.keeps_alive and self.is_body_whole):
-            framing += "connection: close\r\n"
+            framing += b"connection: close\r\n"
         self.has_begun = True
         self._head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
 

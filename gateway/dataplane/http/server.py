@@ -50,18 +50,29 @@ class HttpServer:
         )
         self._ticking = self.loop.create_task(self._tick())
 
-    def run(self, connection: ClientConnection, exchange: HttpExchange) -> asyncio.Task[None]:
-        """Serve one exchange; the connection keeps the task, for the loop does not."""
-        return self.loop.create_task(self._run(connection, exchange))
+    def serve(self, connection: ClientConnection) -> asyncio.Task[None]:
+        """Serve a connection's exchanges; it keeps the task, for the loop does not.
+
+        One task a connection: a task for each exchange costs several times a wake-up.
+        """
+        return self.loop.create_task(self._serve(connection))
 
     def refuse(self, exchange: HttpExchange, error: ApiError) -> None:
         """Answer what could not be read."""
         self._refuse(exchange, error)
 
-    async def _run(self, connection: ClientConnection, exchange: HttpExchange) -> None:
-        try:
-            await self._handler(exchange)
-        finally:
+    async def _serve(self, connection: ClientConnection) -> None:
+        while not connection.is_lost:
+            exchange = connection.current
+            if exchange is None:
+                connection.waiter = waiter = self.loop.create_future()
+                await waiter
+                continue
+            try:
+                await self._handler(exchange)
+            except BaseException:
+                connection.abort()  # nothing may wait for a task that is no more
+                raise
             connection.served(exchange)
 
     def begin_draining(self) -> None:
@@ -76,7 +87,11 @@ class HttpServer:
             self._listener.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        tasks = [connection.task for connection in self.connections if connection.task is not None]
+        tasks = [
+            connection.task
+            for connection in self.connections
+            if connection.task is not None and connection.current is not None
+        ]
         if tasks:
             await asyncio.wait(tasks, timeout=TICK_SECONDS)
         for connection in list(self.connections):
