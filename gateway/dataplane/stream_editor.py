@@ -26,6 +26,16 @@ DONE_FRAME = b"data: [DONE]\n\n"
 _PLAIN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+(?:data: \[DONE\]\n\n)?')
 # A frame's last member, with at most one level below it, as usage has in its details.
 _USAGE_AT_END = re.compile(rb'"usage": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\}\n\n')
+# Usage behind other members, without or with one member that is an object itself; what follows it
+# ends the frame. Quick: no class of several characters, a long literal first.
+_USAGE_ENDINGS = {
+    key: tuple(
+        re.compile(b"," + space + re.escape(key) + rest)
+        for rest in (rb"[^}]*\}\}\n\n", rb"[^}]*\{[^}]*\}[^}]*\}\}\n\n")
+    )
+    for key, space in ((b'"usage":{', b""), (b'"usage": {', b" "))
+}
+_CHOICES_KEYS = {b'"usage":{': b'"choices":[{', b'"usage": {': b'"choices": [{'}
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
@@ -136,6 +146,13 @@ class StreamEditor:
             self._is_continuous = not _is_usage_only(frames[start:end])
             if not self._is_continuous:
                 return frames[:start] + frames[end:] if self._hides_total else frames
+        usages = frames.count(self._usage_key)
+        if usages == frames.count(_CHOICES_KEYS[self._usage_key]):
+            # The usual run: every frame has choices, and its usage at the end.
+            for ending in _USAGE_ENDINGS[self._usage_key]:
+                edited, count = ending.subn(b"}\n\n", frames)
+                if count == usages:
+                    return edited
         kept = []
         done = 0  # everything before is in ``kept``
         found = frames.find(self._usage_key)
