@@ -107,6 +107,11 @@ class JournalWriter:
         return self.opened - self.closed
 
     @property
+    def point(self) -> tuple[int, int]:
+        """Where the next record goes: segment and offset, behind everything appended so far."""
+        return self._number, self._offset
+
+    @property
     def is_available(self) -> bool:
         """Whether an open record would be taken now; finds out, when one was refused."""
         if self._is_full:

@@ -24,6 +24,48 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     allowed_routes: tuple[str, ...] | None = None  # public names; None: every route, (): none
 
 
+class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One limit; its ``id`` names the counter, so a changed amount keeps what was used.
+
+    A metric is ``requests``, ``input_tokens``, ``output_tokens``, ``total_tokens`` or
+    ``in_flight``; a scope is ``key``, ``project``, ``organization`` or ``route``.
+    """
+
+    id: str
+    scope: str
+    scope_id: str  # of the key, project, organization or route that it holds for
+    metric: str
+    amount: int  # at most so many; 0 lets nothing through
+    per_seconds: int = 0  # 1, 60, 3600 or 86400; 0 with in_flight
+    route_id: str | None = None  # only requests of this route count
+
+
+class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The most that may be charged in a window; decimal text in ``currency``.
+
+    A scope is ``key``, ``project`` or ``organization``; a window is ``daily``, ``weekly``,
+    ``monthly`` (of the calendar in ``time_zone``) or ``lifetime``.
+    """
+
+    id: str
+    name: str
+    scope: str
+    scope_id: str
+    window: str
+    amount: str  # "0" lets nothing through
+    currency: str
+    time_zone: str = "UTC"  # IANA name, of the organization
+    is_hard: bool = True  # False: over it, requests are served and the Caller is warned
+
+
+class QueuePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a route's requests wait while its deployment is saturated."""
+
+    priority: str = "interactive"  # or "batch"
+    size: int = 100  # waiting requests, all of this route in one worker; 0: none waits
+    deadline_seconds: float = 30.0
+
+
 class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
     """One running server of a deployment."""
 
@@ -39,6 +81,7 @@ class Deployment(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     engine_model: str  # the name that its engines know
     replicas: tuple[Replica, ...] = ()
+    max_in_flight: int | None = None  # requests that a replica serves at a time; None: any number
 
 
 class Route(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +91,7 @@ class Route(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     deployment_id: str
     created_at_us: int = 0
+    queue: QueuePolicy = QueuePolicy()
 
 
 class PriceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,4 +120,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     routes: dict[str, Route] = {}  # by public name
     deployments: dict[str, Deployment] = {}  # by id
     prices: tuple[PriceEntry, ...] = ()
+    limits: tuple[RateLimit, ...] = ()
+    budgets: tuple[Budget, ...] = ()
     schema_version: int = SCHEMA_VERSION
