@@ -5,12 +5,15 @@
     ApiError
     ├── InvalidRequestError         400  malformed, wrong type, wrong content type
     ├── AuthenticationError         401  no, unknown, revoked or expired key
+    ├── BudgetExhaustedError        402  a budget or the credit is used up; names it and its reset
     ├── PermissionDeniedError       403  a blocked key, a route the key may not use
     ├── NotFoundError               404  unknown model, path or request
     ├── MethodNotAllowedError       405
     ├── SlowRequestError            408  the request did not come in time
+    ├── IdempotencyConflictError    409  an Idempotency-Key that stands for something else
     ├── BodyTooLargeError           413
     ├── HeadersTooLargeError        431
+    ├── RateLimitedError            429  names the limit that struck (Retry-After)
     ├── EngineFailedError           502  the engine failed or answered nonsense
     ├── UnavailableError            503  starting, draining, journal unavailable (Retry-After)
     └── EngineTooSlowError          504
@@ -19,6 +22,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -39,16 +43,20 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after_seconds: float | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
+        """``details`` become members of the error object beside the four that all have."""
         super().__init__(message)
         self.message = message
+        self.details = details
+        self.lines = b""  # whole header lines of the step that refuses, beside our own
         self.code = code or self.default_code
         self.param = param
         self.retry_after_seconds = retry_after_seconds
 
     def body(self) -> bytes:
         """Return the JSON body ``{"error": {"message", "type", "param", "code"}}``."""
-        return error_body(self.message, self.type, self.param, self.code)
+        return error_body(self.message, self.type, self.param, self.code, self.details)
 
     def headers(self) -> list[tuple[str, str]]:
         """Return the headers that belong to this error."""
@@ -112,6 +120,43 @@ class MethodNotAllowedError(ApiError):
         return [("allow", self._allowed)]
 
 
+class BudgetExhaustedError(ApiError):
+    """No money is left; sending it again helps only after a reset or a top-up."""
+
+    status = 402
+    type = "insufficient_quota"
+    default_code = "budget_exhausted"
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Tell SDKs not to try again by themselves."""
+        return [*super().headers(), ("x-should-retry", "false")]
+
+
+class RateLimitedError(ApiError):
+    """A limit struck. Without ``retry_after_seconds`` no waiting will help."""
+
+    status = 429
+    type = "rate_limit_error"
+    default_code = "rate_limit_exceeded"
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Tell SDKs not to try again what can never fit."""
+        never = [("x-should-retry", "false")] if self.retry_after_seconds is None else []
+        return [*super().headers(), *never]
+
+
+class IdempotencyConflictError(ApiError):
+    """The request's Idempotency-Key stands for another request, or for a reply that is not kept."""
+
+    status = 409
+    type = "invalid_request_error"
+    default_code = "idempotency_key_reused"
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Ask the official SDKs, which retry every 409, not to: the answer would be the same."""
+        return [("x-should-retry", "false")]
+
+
 class BodyTooLargeError(ApiError):
     """The body is over the configured limit."""
 
@@ -157,7 +202,13 @@ class EngineTooSlowError(ApiError):
     default_code = "engine_timeout"
 
 
-def error_body(message: str, kind: str, param: str | None, code: str | int | None) -> bytes:
+def error_body(
+    message: str,
+    kind: str,
+    param: str | None,
+    code: str | int | None,
+    details: Mapping[str, object] | None = None,
+) -> bytes:
     """Return an error object as JSON bytes."""
-    error = {"message": message, "type": kind, "param": param, "code": code}
+    error = {"message": message, "type": kind, "param": param, "code": code, **(details or {})}
     return _encode({"error": error})

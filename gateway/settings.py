@@ -125,6 +125,11 @@ class Settings(BaseSettings):
     idle_timeout_seconds: Seconds = 120.0
     reply_timeout_seconds: Seconds = 900.0
     drain_seconds: Seconds = 30.0
+    idempotency_retention_seconds: Annotated[
+        float, Field(gt=0, le=604_800, allow_inf_nan=False)
+    ] = 86_400.0
+    idempotency_max_reply_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB  # a larger one: not kept
+    idempotency_total_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB  # of a worker
     journal_fsync_ms: Annotated[int, Field(ge=0, le=10_000)] = 10  # 0: before every answer
     ledger_post_seconds: Seconds = 60.0
 

@@ -15,6 +15,7 @@ class DataPlaneConfig:
     workers: int
     journal_dir: Path
     snapshot_path: Path  # the file source, and the last good Snapshot when Redis is the source
+    spend_path: Path | None = None  # the billing worker's SpendFeed
     redis_url: str | None = None
     control_url: str | None = None  # receipts are asked for here, e.g. http://127.0.0.1:8081
     internal_token: str | None = None  # proves to the control plane who is asking
@@ -27,3 +28,6 @@ class DataPlaneConfig:
     reply_timeout_seconds: float = 900.0  # whole answers, which come in one piece
     drain_seconds: float = 30.0  # running requests may go on for so long after SIGTERM
     journal_fsync_ms: int = 10  # 0: before each record is acknowledged
+    idempotency_retention_seconds: float = 86_400.0  # replies to requests with an Idempotency-Key
+    idempotency_max_reply_bytes: int = 8 * 1024 * 1024  # of one; a larger one is not kept
+    idempotency_total_bytes: int = 64 * 1024 * 1024  # of a worker, and again by it in Redis

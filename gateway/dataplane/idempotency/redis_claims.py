@@ -1,0 +1,76 @@
+"""Claims on their way to Redis: one pipeline at a time, at once when none is under way.
+
+What comes meanwhile goes together with the next: a burst costs one round trip and no connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from gateway.dataplane.idempotency.redis_items import CLAIM, entry_keys
+from gateway.dataplane.idempotency.store import OnceRequest
+
+_ASK_SECONDS = 2.0
+
+Answer = tuple[str, bytes]  # the owner's token and the digest of its request
+_Asked = tuple[OnceRequest, str, "asyncio.Future[Answer]"]
+
+
+class ClaimSender:
+    """Asks Redis who owns what."""
+
+    def __init__(
+        self, client: redis.asyncio.Redis, loop: asyncio.AbstractEventLoop, *, lease_ms: int
+    ) -> None:
+        self._client = client
+        self._loop = loop
+        self._lease_ms = lease_ms
+        self._asked: list[_Asked] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, request: OnceRequest, token: str) -> asyncio.Future[Answer]:
+        """Claim a key for ``token``; the future tells whose it is, or raises RedisError, OSError.
+
+        Whoever waits for it no longer cancels it.
+        """
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._asked.append((request, token, future))
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._send_all())
+        return future
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _send_all(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, []
+            asked = [each for each in asked if not each[2].done()]
+            if asked:
+                await self._send(asked)
+
+    async def _send(self, asked: list[_Asked]) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for request, token, _ in asked:
+            owner = entry_keys(request.name, token).owner
+            pipeline.eval(CLAIM, 1, owner, token, request.digest, self._lease_ms)
+        results: list[Any]
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                results = await pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError) as error:  # a timeout is an OSError
+            results = [error] * len(asked)
+        for (_, _, future), result in zip(asked, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                owner, digest = result
+                future.set_result((owner.decode(), digest))
