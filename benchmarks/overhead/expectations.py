@@ -52,6 +52,7 @@ def _at_most(name: str, figure: str, bound: float) -> Expectation:
 
 EXPECTATIONS = (
     _at_least("requests/s at 64 connections, of nginx", "forebay_of_nginx", 0.25),
+    _at_least("with limits and budgets, of without", "limits_of_forebay", 0.75),
     _at_most("one connection, p50 ms", "one_p50_ms", 0.3),
     _at_most("at 30 % of saturation, p99 ms", "rate_p99_ms", 2),
     _at_least("burst, M chunks/s", "burst_chunks_s", 1, scale=1e-6),

@@ -9,16 +9,23 @@ from benchmarks.overhead.workload import MODEL
 from billing.ids import new_id
 from gateway.snapshot.model import (
     ApiKeyEntry,
+    Budget,
     Deployment,
     PriceEntry,
+    RateLimit,
     Replica,
     Route,
     Snapshot,
 )
 
+_NEVER_REACHED = 10**12
 
-def build_snapshot(*, secret: str, engine_port: int) -> Snapshot:
-    """Return a Snapshot in which ``secret`` may use the mock engine on ``engine_port``."""
+
+def build_snapshot(*, secret: str, engine_port: int, has_limits: bool) -> Snapshot:
+    """Return a Snapshot in which ``secret`` may use the mock engine on ``engine_port``.
+
+    ``has_limits``: limits that are never reached hold at three levels, and budgets at two.
+    """
     now_us = time.time_ns() // 1000
     key = ApiKeyEntry(
         id=new_id("key"),
@@ -51,4 +58,29 @@ def build_snapshot(*, secret: str, engine_port: int) -> Snapshot:
         routes={route.name: route},
         deployments={deployment.id: deployment},
         prices=(price,),
+        limits=_limits(key) if has_limits else (),
+        budgets=_budgets(key) if has_limits else (),
+    )
+
+
+def _limits(key: ApiKeyEntry) -> tuple[RateLimit, ...]:
+    """Return limits on requests and tokens at each level, and on requests in flight."""
+    levels = (
+        ("key", key.id),
+        ("project", key.project_id),
+        ("organization", key.organization_id),
+    )
+    rates = tuple(
+        RateLimit(new_id("lim"), scope, scope_id, metric, _NEVER_REACHED, 60)
+        for scope, scope_id in levels
+        for metric in ("requests", "total_tokens")
+    )
+    return (*rates, RateLimit(new_id("lim"), "key", key.id, "in_flight", _NEVER_REACHED))
+
+
+def _budgets(key: ApiKeyEntry) -> tuple[Budget, ...]:
+    """Return hard budgets of the key for a day and of the organization for a month."""
+    return (
+        Budget(new_id("bud"), "key", "key", key.id, "daily", "1000000", "USD"),
+        Budget(new_id("bud"), "all", "organization", key.organization_id, "monthly", "9e6", "USD"),
     )

@@ -36,7 +36,7 @@ _ROWS = (
     ("requests bad", "bad", 0),
 )
 _LABEL_WIDTH = 42
-_COLUMN_WIDTH = 14
+_COLUMN_WIDTH = 16
 _NOTICEABLE_SHARE = 0.1
 
 

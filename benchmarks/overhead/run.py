@@ -27,7 +27,7 @@ from benchmarks.overhead.take_turns import Turns, take_turns
 from benchmarks.overhead.target import Target, await_answer
 from benchmarks.overhead.workload import write_workloads
 
-TARGETS = ("direct", "nginx", "forebay")
+TARGETS = ("direct", "nginx", "forebay", "forebay_limits")
 
 
 def run_benchmark(
@@ -79,6 +79,8 @@ def _start(
         return start_nginx(stack, nginx, directory, engine_port, cpu)
     if name == "forebay":
         return start_forebay(stack, directory, engine_port, cpu)
+    if name == "forebay_limits":
+        return start_forebay(stack, directory, engine_port, cpu, has_limits=True)
     return Target(name="direct", port=engine_port)
 
 
@@ -116,6 +118,7 @@ def _ratios(figures: Mapping[str, Figures]) -> dict[str, float]:
         "forebay_of_nginx": ("forebay", "nginx", "sat_rps"),
         "forebay_of_direct": ("forebay", "direct", "sat_rps"),
         "nginx_of_direct": ("nginx", "direct", "sat_rps"),
+        "limits_of_forebay": ("forebay_limits", "forebay", "sat_rps"),
         "burst_forebay_of_nginx": ("forebay", "nginx", "burst_chunks_s"),
     }
     return {

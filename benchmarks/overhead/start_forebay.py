@@ -17,6 +17,7 @@ from benchmarks.overhead.errors import StartError
 from benchmarks.overhead.forebay_catalog import build_snapshot
 from benchmarks.overhead.journal_count import JournalCount
 from benchmarks.overhead.pinned_process import start_pinned
+from benchmarks.overhead.plan import MEASUREMENTS
 from benchmarks.overhead.target import Target, await_answer, find_free_port, post_json
 from gateway.snapshot.codec import encode_snapshot
 
@@ -24,14 +25,21 @@ _REPOSITORY = Path(__file__).parents[2]
 _DRAIN_SECONDS = 1.0  # nothing runs any more when the benchmark ends it
 
 
-def start_forebay(stack: ExitStack, directory: Path, engine_port: int, cpu: int) -> Target:
-    """Start the data plane before the engine, to be ended by ``stack``."""
+def start_forebay(
+    stack: ExitStack, directory: Path, engine_port: int, cpu: int, *, has_limits: bool = False
+) -> Target:
+    """Start the data plane before the engine, to be ended by ``stack``.
+
+    ``has_limits``: each request passes rate limits at three levels and is held against budgets.
+    """
     secret = f"sk-{secrets.token_urlsafe(32)}"
     port = find_free_port()
     snapshot_path = directory / "snapshot" / "snapshot.json"
     snapshot_path.parent.mkdir(parents=True)
     snapshot_path.write_bytes(
-        encode_snapshot(build_snapshot(secret=secret, engine_port=engine_port))
+        encode_snapshot(
+            build_snapshot(secret=secret, engine_port=engine_port, has_limits=has_limits)
+        )
     )
     process = start_pinned(
         "Forebay",
@@ -46,7 +54,8 @@ def start_forebay(stack: ExitStack, directory: Path, engine_port: int, cpu: int)
     )
     stack.callback(process.stop)
     return Target(
-        name="forebay",
+        name="forebay_limits" if has_limits else "forebay",
+        measurements=("sat", "one") if has_limits else MEASUREMENTS,
         port=port,
         headers=(f"Authorization: Bearer {secret}",),
         process=process,

@@ -96,10 +96,13 @@ def take_turns(bench: Bench, targets: Sequence[Target], wanted: Sequence[str]) -
             if measurement not in wanted or measurement == "memory":
                 continue
             for turns in everyone:
+                if measurement not in turns.target.measurements:
+                    continue
                 _say(f"round {number} of {bench.plan.rounds}: {measurement}, {turns.target.name}")
                 _measure(bench, turns, measurement)
     for turns in everyone:
-        if "memory" in wanted and turns.target.journal:
+        is_wanted = "memory" in wanted and "memory" in turns.target.measurements
+        if is_wanted and turns.target.journal:
             _say(f"memory over {bench.plan.memory_requests:,} requests, {turns.target.name}")
             turns.memory = measure_growth(bench, turns.target)
             turns.count({"answered": turns.memory.answered, "bad": turns.memory.bad})

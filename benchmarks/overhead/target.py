@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.overhead.errors import StartError
 from benchmarks.overhead.journal_count import JournalCount
 from benchmarks.overhead.pinned_process import PinnedProcess
+from benchmarks.overhead.plan import MEASUREMENTS
 
 _PATH = "/v1/chat/completions"
 _READY_SECONDS = 30.0
@@ -27,6 +28,7 @@ class Target:
     process: PinnedProcess | None = None
     asks_continuous_usage: bool = False
     journal: JournalCount | None = None
+    measurements: tuple[str, ...] = MEASUREMENTS  # those that it is compared in
 
 
 def post_json(port: int, body: bytes, headers: tuple[str, ...] = ()) -> tuple[int, bytes]:

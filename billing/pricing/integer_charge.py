@@ -13,13 +13,14 @@ from decimal import Decimal
 from billing.pricing.rate import MAX_TOKENS
 from billing.usage.event import TokenUsage
 
+_NANO = 10**9
 _PLACES_PER_MILLION = 6  # from a price per million tokens to a price per token
 
 
 class IntegerCharge:
     """One price of a route."""
 
-    __slots__ = ("_cached", "_input", "_output", "_places", "currency")
+    __slots__ = ("_cached", "_input", "_output", "_places", "_unit", "currency")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class IntegerCharge:
         places = max(0, *(-int(price.as_tuple().exponent) for price in prices))
         self._input, self._cached, self._output = (int(price.scaleb(places)) for price in prices)
         self._places = places + _PLACES_PER_MILLION
+        self._unit: int = 10**self._places
         self.currency = currency
 
     def find_text(self, usage: TokenUsage) -> str | None:
@@ -57,6 +59,19 @@ class IntegerCharge:
         fraction = digits[-self._places :].rstrip("0")
         whole = digits[: -self._places]
         return f"{whole}.{fraction}" if fraction else whole
+
+    def nano(self, *, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> int:
+        """Return the charge in billionths of the currency's unit, rounded up.
+
+        For Holds and counters, which must not be below what they stand for; never for a bill.
+        """
+        cached = min(cached_input_tokens, input_tokens)
+        charge = (
+            (input_tokens - cached) * self._input
+            + cached * self._cached
+            + output_tokens * self._output
+        )
+        return -(-charge * _NANO // self._unit)
 
 
 class ChargeTimeline:

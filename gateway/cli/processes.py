@@ -50,6 +50,8 @@ def worker(state_dir: StateDirOption = None) -> None:
         database_url=get_database_url(settings),
         journal_dir=settings.journal_dir,
         ledger_post_seconds=settings.ledger_post_seconds,
+        state_dir=settings.state_dir,
+        redis_url=settings.redis_url,
     )
     raise typer.Exit(run(config))
 
@@ -87,6 +89,7 @@ def dataplane(
     workers: WorkersOption = None,
 ) -> None:
     """Run the data plane: the public API."""
+    from billing.budgets.spend_feed import FILE_NAME
     from gateway.dataplane.config import DataPlaneConfig
     from gateway.dataplane.serve import run
 
@@ -100,6 +103,7 @@ def dataplane(
                 workers=settings.workers or os.cpu_count() or 1,
                 journal_dir=settings.journal_dir,
                 snapshot_path=settings.state_dir / "snapshot" / "snapshot.json",
+                spend_path=settings.state_dir / FILE_NAME,
                 redis_url=settings.redis_url,
                 control_url=settings.control_url,
                 internal_token=_reveal(settings.internal_token),
@@ -112,6 +116,9 @@ def dataplane(
                 reply_timeout_seconds=settings.reply_timeout_seconds,
                 drain_seconds=settings.drain_seconds,
                 journal_fsync_ms=settings.journal_fsync_ms,
+                idempotency_retention_seconds=settings.idempotency_retention_seconds,
+                idempotency_max_reply_bytes=settings.idempotency_max_reply_bytes,
+                idempotency_total_bytes=settings.idempotency_total_bytes,
             )
         )
     )

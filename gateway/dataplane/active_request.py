@@ -23,12 +23,23 @@ if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
     from billing.usage.journal import JournalWriter
     from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.queue_slot import Waiter
+    from gateway.dataplane.reservation import Reservation
     from gateway.dataplane.serving_table import ServedReplica
     from gateway.dataplane.stream_usage import StreamUsage
+    from gateway.snapshot.model import Budget
 
 
 class ClientGoneError(BackendError):
     """The client left; the engine's work for it is ended."""
+
+
+class BudgetEndedError(BackendError):
+    """There is no money for more of this stream."""
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__("There is no money for more of this stream.")
+        self.budget = budget
 
 
 class GatewayStoppedError(BackendError):
@@ -47,6 +58,7 @@ class ActiveRequest:
         "admitted_at",
         "attempts",
         "connection",
+        "cost",
         "error_code",
         "first_token_at_us",
         "http_status",
@@ -55,9 +67,11 @@ class ActiveRequest:
         "is_held_back",
         "is_settled",
         "replica",
+        "reservation",
         "status",
         "stream_usage",
         "usage",
+        "waiter",
     )
 
     def __init__(
@@ -68,9 +82,14 @@ class ActiveRequest:
         exchange: HttpExchange,
         active: set[ActiveRequest],
         now: float,
+        reservation: Reservation | None,
+        cost: float,
     ) -> None:
         """Start the state of an admitted request; ``now`` is the event loop's clock."""
         self.identity = identity
+        self.reservation = reservation  # None: no limit and no budget holds for it
+        self.cost = cost  # tokens of work, as guessed; 0 where nothing waits for it
+        self.waiter: Waiter | None = None  # in the queue of a saturated deployment
         self._journal = journal
         self._exchange = exchange
         self._active = active
@@ -130,6 +149,8 @@ class ActiveRequest:
                 error_code=self.error_code,
             )
         )
+        if self.reservation is not None:
+            self.reservation.settle(self.status, self.usage, self._journal.point)
 
     def interrupt(self) -> None:
         """Settle a request that the worker's end cuts off: billed for what came till now."""
@@ -147,8 +168,14 @@ class ActiveRequest:
     def client_left(self) -> None:
         """Note that the client left, and end the engine's work for it."""
         self.is_client_gone = True
+        self.end_waiting(ClientGoneError("The client left."))
+
+    def end_waiting(self, error: BackendError) -> None:
+        """End the wait for a place or for the engine; whoever waits gets ``error``."""
+        if self.waiter is not None:
+            self.waiter.abandon(error)
         if self.connection is not None:
-            self.connection.abort(ClientGoneError("The client left."))
+            self.connection.abort(error)
 
     def resume(self) -> None:
         """Go on after the client was too slow; the engine's time counts anew from here."""
@@ -178,3 +205,10 @@ class ActiveRequest:
     def is_progress_due(self, now: float, every_seconds: float) -> bool:
         """Tell whether the last progress record is older than ``every_seconds``."""
         return self.stream_usage is not None and now - self._progress_at >= every_seconds
+
+    @property
+    def produced_tokens(self) -> int:
+        """Output tokens that the engine has counted for a running stream so far."""
+        if self.stream_usage is None or not self.stream_usage.is_known:
+            return 0
+        return self.stream_usage.total().output_tokens or 0

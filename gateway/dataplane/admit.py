@@ -1,23 +1,27 @@
-"""Step 3: admission. The open record is in the journal before anything is sent to an engine.
+"""Step 3: admission. Limits and money first, all or nothing; then the open record in the journal,
+before anything is sent to an engine.
 
 Refused here, a request has cost nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from billing.usage.event import OpenRecord, RequestIdentity
-from billing.usage.journal import JournalUnavailableError, JournalWriter
+from billing.usage.journal import JournalUnavailableError
 from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.estimate import Guess
+from gateway.dataplane.reservation import Reservation
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
     from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.serving_table import ServedRoute
+    from gateway.openai_schema.requests import GenerationRequest
     from gateway.snapshot.model import ApiKeyEntry
 
 _RETRY_AFTER_SECONDS = 1.0  # how often the journal tries for room
@@ -48,42 +52,70 @@ class RequestIds:
         return f"{self._prefix}{self._count:08x}"
 
 
-def admit(
-    *,
-    journal: JournalWriter,
-    caller: ApiKeyEntry,
-    route: ServedRoute,
-    request_id: str,
-    endpoint: str,
-    is_stream: bool,
-    arrived_at_us: int,
-    exchange: HttpExchange,
-    active: set[ActiveRequest],
-    loop: asyncio.AbstractEventLoop,
-) -> ActiveRequest:
-    """Admit a request. Raises :class:`UnavailableError` when the journal cannot take it."""
+class Arrival(NamedTuple):
+    """A request that is read and understood, from a Caller who may ask for its route."""
+
+    caller: ApiKeyEntry
+    route: ServedRoute
+    wanted: GenerationRequest
+    body: bytes
+    endpoint: str
+    request_id: str
+    at_us: int  # microseconds since the epoch
+
+
+async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> ActiveRequest:
+    """Admit a request within its limits and money; whoever gets it settles it.
+
+    Raises :class:`gateway.errors.RateLimitedError` and
+    :class:`gateway.errors.BudgetExhaustedError`, and :class:`UnavailableError` when the journal
+    cannot take the request. Refused, it holds nothing and has used nothing up.
+    """
+    caller, route, wanted = arrival.caller, arrival.route, arrival.wanted
+    plan = plane.plan_of(caller, route)
+    reservation = guess = None
+    if plan is not None or route.queue is not None:
+        guess = Guess(plane.estimator.kind_of(caller.id, route.route.id), wanted, arrival.body)
+        if plan is not None:
+            reservation = Reservation(
+                plane.limiter,
+                plan,
+                guess,
+                route.find_price(caller.price_book_id, arrival.at_us),
+                request_id=arrival.request_id,
+                at_us=arrival.at_us,
+            )
+            await reservation.admit()
     identity = RequestIdentity(
-        request_id=request_id,
+        request_id=arrival.request_id,
         organization_id=caller.organization_id,
         project_id=caller.project_id,
         api_key_id=caller.id,
         route_id=route.route.id,
         route=route.route.name,
         deployment_id=route.deployment_id,
-        endpoint=endpoint,
-        is_stream=is_stream,
-        started_at_us=arrived_at_us,
+        endpoint=arrival.endpoint,
+        is_stream=bool(wanted.stream),
+        started_at_us=arrival.at_us,
     )
     try:
-        journal.append_open(OpenRecord(identity))
+        plane.journal.append_open(OpenRecord(identity))
     except JournalUnavailableError:
+        if reservation is not None:
+            reservation.cancel()
         raise UnavailableError(
             "Usage cannot be recorded at the moment, so no request is served.",
             code="journal_unavailable",
             retry_after_seconds=_RETRY_AFTER_SECONDS,
         ) from None
     return ActiveRequest(
-        identity, journal=journal, exchange=exchange, active=active, now=loop.time()
+        identity,
+        journal=plane.journal,
+        exchange=exchange,
+        active=plane.active,
+        now=plane.loop.time(),
+        reservation=reservation,
+        cost=0.0 if guess is None else float(guess.input_tokens + guess.output_tokens),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
-from gateway.dataplane.http.exchange import HttpExchange
+from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.errors import ApiError
 
@@ -25,7 +26,11 @@ class WholeAnswer:
     headers: HeaderLines = b""
 
     def send(self, exchange: HttpExchange, request_id: str) -> None:
-        """Send it."""
+        """Send it; in a stream that has begun already, as its last event."""
+        if exchange.has_begun:
+            with contextlib.suppress(ClientLeftError):  # nobody is there to be told
+                exchange.end_stream(b"data: %b\n\n" % self.body)
+            return
         exchange.respond(self.status, request_id_line(request_id) + self.headers, self.body)
 
 
@@ -36,7 +41,9 @@ def request_id_line(request_id: str) -> HeaderLines:
 
 def error_answer(error: ApiError) -> WholeAnswer:
     """Return the answer that tells ``error``."""
-    return WholeAnswer(error.status, error.body(), JSON_TYPE + header_lines(error.headers()))
+    return WholeAnswer(
+        error.status, error.body(), JSON_TYPE + header_lines(error.headers()) + error.lines
+    )
 
 
 def error_event(error: ApiError) -> bytes:

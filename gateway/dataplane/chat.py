@@ -4,8 +4,11 @@ The steps, each a verb with a file of its own:
 
 1. authenticate   who is asking?
 2. choose_route   what do they mean by the model's name?
-3. admit          the open record is in the journal; from here on it is settled on every path
-4. dispatch       pick a replica, send, wait for its reply's head
+                  (with an Idempotency-Key, all that follows runs once: idempotency/)
+3. admit          limits and money, all or nothing; the open record is in the journal, and from
+                  here on the request is settled on every path
+4. wait_turn      a place, if the deployment is saturated
+   dispatch       pick a replica, send, wait for its reply's head
 5. relay          bytes to the client (streams), or the whole answer
 6. settle         the close record is in the journal, before the reply's end leaves
 
@@ -14,12 +17,13 @@ The billing worker takes it from there.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError
 from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
-from gateway.dataplane.admit import admit
+from gateway.dataplane.admit import Arrival, admit
 from gateway.dataplane.answer import STREAM_HEADERS, WholeAnswer, error_answer, request_id_line
 from gateway.dataplane.authenticate import authenticate
 from gateway.dataplane.choose_route import choose_route
@@ -30,6 +34,7 @@ from gateway.dataplane.read_request import parse_request, read_body
 from gateway.dataplane.relay import StreamRelay
 from gateway.dataplane.stream_editor import StreamEditor
 from gateway.dataplane.stream_usage import StreamUsage
+from gateway.dataplane.wait_turn import wait_turn
 from gateway.dataplane.whole_reply import whole_answer
 from gateway.errors import ApiError
 from gateway.openai_schema.requests import CompletionRequest
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.http.head import HeaderLines, RequestHeaders
     from gateway.dataplane.plane import DataPlane
+    from gateway.dataplane.queue_slot import Slot
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.openai_schema.requests import GenerationRequest
 
@@ -62,21 +68,33 @@ async def serve_generation(
     body = await read_body(exchange, plane.config.max_body_bytes)
     wanted = parse_request(body, endpoint)
     route = choose_route(table, caller, wanted.model)
-    to_engine = engine_body(body, wanted, route)
-    request = admit(
-        journal=plane.journal,
-        caller=caller,
-        route=route,
-        request_id=request_id,
-        endpoint=endpoint,
-        is_stream=bool(wanted.stream),
-        arrived_at_us=arrived_at_us,
-        exchange=exchange,
-        active=plane.active,
-        loop=plane.loop,
-    )
+    arrival = Arrival(caller, route, wanted, body, endpoint, request_id, arrived_at_us)
+    key = exchange.headers.get(b"idempotency-key")
+    if key is None:
+        await _generate(plane, arrival, exchange)
+    else:
+        await plane.idempotency.serve_once(
+            exchange,
+            key=key,
+            scope=caller.project_id,
+            endpoint=endpoint,
+            body=body,
+            request_id=request_id,
+            run=partial(_generate, plane, arrival),
+        )
+
+
+async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:
+    """Take a request through steps 3 to 6."""
+    route, wanted = arrival.route, arrival.wanted
+    to_engine = engine_body(arrival.body, wanted, route)
+    request = await admit(plane, exchange, arrival)
     answer: WholeAnswer | None = None  # to send once the request is settled; streams need none
+    slot: Slot | None = None
     try:
+        if route.queue is not None:
+            lines = _stream_lines(request, route)
+            slot = await wait_turn(request, route, route.queue, exchange, lines)
         connection = await dispatch(request, route, to_engine, _trace_lines(exchange.headers))
         try:
             if _is_stream(connection):
@@ -85,26 +103,27 @@ async def serve_generation(
                 )
                 await relay.run()
             else:
-                reply = connection.take_whole()
-                if reply is None:
-                    reply = await connection.read_all(plane.config.max_reply_bytes)
+                limit_bytes = plane.config.max_reply_bytes
+                reply = connection.take_whole() or await connection.read_all(limit_bytes)
                 answer = whole_answer(
                     request,
                     connection,
                     reply,
                     route=route,
-                    caller=caller,
-                    limit_bytes=plane.config.max_reply_bytes,
+                    caller=arrival.caller,
+                    limit_bytes=limit_bytes,
                 )
         finally:
             request.release()
     except (ApiError, BackendError) as error:
         answer = _answer_failure(request, error)
     finally:
+        if slot is not None:
+            slot.leave()
         request.settle()
     if answer is not None:
         answer.headers += _decision_lines(request, route)
-        answer.send(exchange, request_id)
+        answer.send(exchange, arrival.request_id)
 
 
 def _is_stream(connection: EngineConnection) -> bool:
@@ -142,9 +161,7 @@ def _stream_relay(
         max_frame_bytes=plane.config.max_frame_bytes,
         route=route,
         exchange=exchange,
-        headers=request_id_line(request.identity.request_id)
-        + STREAM_HEADERS
-        + _decision_lines(request, route),
+        headers=_stream_lines(request, route),
     )
 
 
@@ -164,9 +181,18 @@ def _stream_editor(wanted: GenerationRequest, route: ServedRoute) -> StreamEdito
     )
 
 
+def _stream_lines(request: ActiveRequest, route: ServedRoute) -> HeaderLines:
+    return (
+        request_id_line(request.identity.request_id)
+        + STREAM_HEADERS
+        + _decision_lines(request, route)
+    )
+
+
 def _decision_lines(request: ActiveRequest, route: ServedRoute) -> HeaderLines:
-    """Return what was decided, for whoever wants to see it."""
-    return route.decision_lines if request.replica is None else request.replica.decision_lines
+    """Return what was decided, and how the Caller's limits stand."""
+    decided = route.decision_lines if request.replica is None else request.replica.decision_lines
+    return decided if request.reservation is None else decided + request.reservation.lines
 
 
 def _trace_lines(headers: RequestHeaders) -> bytes:

@@ -11,11 +11,22 @@ from billing.usage.journal import JournalWriter
 from gateway.dataplane.active_request import ActiveRequest, GatewayStoppedError
 from gateway.dataplane.admit import RequestIds
 from gateway.dataplane.config import DataPlaneConfig
-from gateway.dataplane.serving_table import EndpointRegistry, ServingTable, build_serving_table
+from gateway.dataplane.estimate import Estimator
+from gateway.dataplane.idempotency.serve_once import make_idempotency
+from gateway.dataplane.limits.local_limiter import LocalLimiter
+from gateway.dataplane.limits.types import Limiter, LimitPlan
+from gateway.dataplane.serving_table import (
+    EndpointRegistry,
+    QueueRegistry,
+    ServedRoute,
+    ServingTable,
+    build_serving_table,
+)
+from gateway.dataplane.spend_source import SpendHolder, follow_redis
 from gateway.dataplane.sweep import sweep
 from gateway.errors import UnavailableError
 from gateway.snapshot.holder import SnapshotHolder
-from gateway.snapshot.model import Replica, Snapshot
+from gateway.snapshot.model import ApiKeyEntry, Replica, Snapshot
 from gateway.snapshot.source import FileSource, RedisSource, SnapshotSource
 
 _LOG = logging.getLogger(__name__)
@@ -24,8 +35,13 @@ _LOG = logging.getLogger(__name__)
 class DataPlane:
     """The state of a worker process."""
 
-    def __init__(self, config: DataPlaneConfig, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the journal and look for a Snapshot; raises JournalUnavailableError."""
+    def __init__(
+        self, config: DataPlaneConfig, loop: asyncio.AbstractEventLoop, *, index: int
+    ) -> None:
+        """Open the journal and look for a Snapshot; raises JournalUnavailableError.
+
+        ``index``: which of the ``config.workers`` this is.
+        """
         self.config = config
         self.loop = loop
         # No byte to a client or an engine leaves before the records it stands for are flushed.
@@ -34,6 +50,9 @@ class DataPlane:
             config.journal_dir, fsync_ms=config.journal_fsync_ms, wake=self.writes.schedule
         )
         self.request_ids = RequestIds()
+        self.estimator = Estimator()
+        self.idempotency = make_idempotency(config, loop)
+        self.limiter: Limiter = LocalLimiter(self.journal.journal_id)
         self.active: set[ActiveRequest] = set()
         self.table: ServingTable | None = None
         self.is_draining = False
@@ -48,6 +67,7 @@ class DataPlane:
             )
         )
         self._endpoints = EndpointRegistry(self._make_endpoint)
+        self._queues = QueueRegistry(loop, workers=config.workers, index=index)
         holder = SnapshotHolder(self._swap)
         file_source = FileSource(config.snapshot_path)
         file_source.read(holder.offer)
@@ -55,6 +75,7 @@ class DataPlane:
         if config.redis_url is not None:
             sources.append(RedisSource(config.redis_url))
         self._tasks = [loop.create_task(source.follow(holder.offer)) for source in sources]
+        self._tasks += self._follow_spend()
         self._tasks.append(loop.create_task(sweep(self.active, config)))
         for task in self._tasks:
             task.add_done_callback(_log_end)
@@ -85,8 +106,12 @@ class DataPlane:
         """Settle what still runs, and tell its clients."""
         for request in list(self.active):
             request.interrupt()
-            if request.connection is not None:
-                request.connection.abort(GatewayStoppedError("The gateway is shutting down."))
+            request.end_waiting(GatewayStoppedError("The gateway is shutting down."))
+
+    async def hand_over(self) -> None:
+        """Send to others what they should know of this worker's end, for a moment at most."""
+        await self.idempotency.close()
+        await self.limiter.close()
 
     def close(self) -> None:
         """Settle what still runs and close the journal."""
@@ -99,8 +124,24 @@ class DataPlane:
     def _flush_journal(self) -> None:
         self.journal.flush()
 
+    def plan_of(self, caller: ApiKeyEntry, route: ServedRoute) -> LimitPlan | None:
+        """Return the limits and budgets that hold for ``caller`` on ``route``; None: none does."""
+        return None if self.table is None else self.table.plans.find(caller, route.route)
+
+    def _follow_spend(self) -> list[asyncio.Task[None]]:
+        config, holder = self.config, SpendHolder(self.limiter)
+        tasks = []
+        if config.spend_path is not None:
+            source = FileSource(config.spend_path)
+            source.read(holder.offer)
+            tasks.append(self.loop.create_task(source.follow(holder.offer)))
+        if config.redis_url is not None:
+            tasks.append(self.loop.create_task(follow_redis(config.redis_url, holder)))
+        return tasks
+
     def _swap(self, snapshot: Snapshot) -> None:
-        self.table = build_serving_table(snapshot, self._endpoints)
+        self.limiter.use_snapshot(snapshot)
+        self.table = build_serving_table(snapshot, self._endpoints, self._queues)
         _LOG.info("snapshot: version %d is served", snapshot.version)
 
     def _make_endpoint(self, replica: Replica) -> Endpoint:

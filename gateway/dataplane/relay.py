@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, MalformedReplyError, ReplyCutError
 from backends.sse import FrameAligner
+from billing.budgets.window import window_at
 from billing.usage.event import RequestStatus
-from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
+from gateway.dataplane.active_request import ActiveRequest, BudgetEndedError, ClientGoneError
 from gateway.dataplane.answer import error_event
 from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.http.exchange import ClientLeftError
+from gateway.dataplane.length_marker import length_marker
+from gateway.dataplane.limit_replies import budget_error
 from gateway.dataplane.stream_editor import DONE_FRAME, StreamEditor
 from gateway.errors import ApiError
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.http.head import HeaderLines
     from gateway.dataplane.serving_table import ServedRoute
+    from gateway.snapshot.model import Budget
 
 _LAST_BYTES_SECONDS = 0.5  # how long the engine may take to close a reply that is done
 _STALLED_SECONDS = 300.0  # a client that takes nothing for so long has left, whatever TCP says
@@ -139,12 +143,28 @@ class StreamRelay:
         if isinstance(error, ClientGoneError):
             self._conclude_client_gone()
             return
+        if isinstance(error, BudgetEndedError):
+            self._end_without_money(error)
+            return
         if self._editor.is_finished:  # only the mark or the last chunk's end is missing
             await self._end_complete(b"")
             return
         if not self._exchange.has_begun:
             raise error
         self._end_with_error(backend_error(error), RequestStatus.TRUNCATED)
+
+    def _end_without_money(self, error: BudgetEndedError) -> None:
+        """End a stream whose budget has: as if cut by ``max_tokens``, and then say why."""
+        told = budget_error(error.budget, resets_at_us=_reset_of(error.budget, self._request))
+        if not self._exchange.has_begun:
+            self._end_with_error(told, RequestStatus.TRUNCATED)
+        marker = length_marker(
+            self._editor.latest_frame,
+            endpoint=self._request.identity.endpoint,
+            model=self._request.identity.route,
+            choices=self._editor.usage.choices,
+        )
+        self._end_with_error(told, RequestStatus.TRUNCATED, marker)
 
     def _end_with_error(
         self, error: ApiError, status: RequestStatus, last_frames: bytes = b""
@@ -175,3 +195,7 @@ class StreamRelay:
         usage = self._editor.usage.total()
         self._request.conclude(status, http_status, usage=usage, error_code=error_code)
         self._request.settle()
+
+
+def _reset_of(budget: Budget, request: ActiveRequest) -> int | None:
+    return window_at(budget.window, budget.time_zone, request.identity.started_at_us).end_us

@@ -10,13 +10,13 @@ import logging
 import multiprocessing
 import signal
 import socket
-import threading
 import time
 from multiprocessing.process import BaseProcess
 
+from billing.stop_signal import StopSignal
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.http.server import BACKLOG
-from gateway.dataplane.worker import run_worker
+from gateway.dataplane.worker import STOP_SIGNALS, run_worker
 
 _KILL_MARGIN_SECONDS = 5.0  # beyond the workers' own drain
 _EARLY_SECONDS = 5.0  # a worker that lives shorter was not killed, it cannot work
@@ -62,19 +62,19 @@ class _Workers:
         self._listener = listener
         # A copy of this process has everything imported, and shares its memory.
         self._context = multiprocessing.get_context("fork")
-        self._stop = threading.Event()
+        self._stop = StopSignal()
         self._running: dict[int, tuple[BaseProcess, float]] = {}
         self._early_deaths = 0
 
     def watch(self) -> int:
         """Start the workers and replace those that die, until told to stop."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+        self._stop.install()
         for slot in range(self._config.workers):
             self._start(slot)
-        while not self._stop.wait(_POLL_SECONDS):
+        while not self._stop.is_set:
+            self._stop.wait(_POLL_SECONDS)
             for slot, (process, started_at) in list(self._running.items()):
-                if process.is_alive():
+                if process.is_alive() or self._stop.is_set:
                     continue
                 _LOG.error("worker %s ended with %s", process.pid, process.exitcode)
                 is_early = time.monotonic() - started_at < _EARLY_SECONDS
@@ -89,9 +89,14 @@ class _Workers:
 
     def _start(self, slot: int) -> None:
         process = self._context.Process(
-            target=run_worker, args=(self._config, self._listener), name=f"data-plane-{slot}"
+            target=run_worker, args=(self._config, self._listener, slot), name=f"data-plane-{slot}"
         )
-        process.start()
+        # Told to stop before it has its own handlers, it would run ours and live on.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         self._running[slot] = (process, time.monotonic())
 
     def _end_all(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from urllib.parse import quote
 
 from backends.http_pool import Endpoint
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
+from gateway.dataplane.fair_queue import FairQueue, share_of_capacity
 from gateway.dataplane.http.head import HeaderLines, header_lines
+from gateway.dataplane.limits.plan_index import PlanIndex
 from gateway.dataplane.stream_editor import ModelRename
-from gateway.snapshot.model import ApiKeyEntry, PriceEntry, Replica, Route, Snapshot
+from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Replica, Route, Snapshot
 
 _PATHS = {"chat.completions": "/v1/chat/completions", "completions": "/v1/completions"}
 _HEADER_SAFE = " !#$&'()*+,/:;=?@[]"
@@ -45,8 +48,14 @@ class ServedRoute:
     engine_model: str
     rename: ModelRename | None  # None: engine and client use one name
     replicas: tuple[ServedReplica, ...]
+    queue: FairQueue | None  # of its deployment; None: any number of requests run at a time
     charges: dict[str, ChargeTimeline]  # by price book id
     decision_lines: HeaderLines  # names percent-encoded where a header cannot carry them
+
+    def find_price(self, price_book_id: str, at_us: int) -> IntegerCharge | None:
+        """Return the price of this route that holds at ``at_us`` in a price book."""
+        timeline = self.charges.get(price_book_id)
+        return None if timeline is None else timeline.find_at(at_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,7 @@ class ServingTable:
     keys: dict[bytes, ApiKeyEntry]  # by SHA-256 of the secret
     known_callers: dict[bytes, ApiKeyEntry]  # by a whole authorization header, once it was found
     routes: dict[str, ServedRoute]  # by public name
+    plans: PlanIndex
 
 
 class EndpointRegistry:
@@ -81,7 +91,34 @@ class EndpointRegistry:
             self._endpoints.pop(address).close()
 
 
-def build_serving_table(snapshot: Snapshot, endpoints: EndpointRegistry) -> ServingTable:
+class QueueRegistry:
+    """Keeps one queue per deployment, so that who waits outlives a Snapshot."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, workers: int, index: int) -> None:
+        """``index``: which of ``workers`` we are; each has its share of a deployment's capacity."""
+        self._loop = loop
+        self._workers = workers
+        self._index = index
+        self._queues: dict[str, FairQueue] = {}
+
+    def find(self, deployment: Deployment) -> FairQueue | None:
+        """Return the deployment's queue with its present capacity; None if it has no bound."""
+        each = deployment.max_in_flight
+        total = None if each is None else max(each * len(deployment.replicas), 1)
+        capacity = share_of_capacity(total, self._workers, self._index)
+        queue = self._queues.get(deployment.id)
+        if queue is None:
+            if capacity is None:
+                return None
+            queue = self._queues[deployment.id] = FairQueue(self._loop, capacity)
+        elif queue.capacity != capacity:
+            queue.set_capacity(capacity)  # without a bound: whoever waits is let in
+        return None if capacity is None else queue
+
+
+def build_serving_table(
+    snapshot: Snapshot, endpoints: EndpointRegistry, queues: QueueRegistry
+) -> ServingTable:
     """Resolve ``snapshot``. A replica with a bad address is left out and logged."""
     charges = _charge_timelines(snapshot.prices)
     routes: dict[str, ServedRoute] = {}
@@ -104,12 +141,13 @@ def build_serving_table(snapshot: Snapshot, endpoints: EndpointRegistry) -> Serv
             engine_model=deployment.engine_model,
             rename=None if is_same_name else ModelRename(deployment.engine_model, name),
             replicas=_serve_replicas(deployment.replicas, endpoints, decision_lines),
+            queue=queues.find(deployment),
             charges=charges.get(route.id, {}),
             decision_lines=decision_lines,
         )
     endpoints.keep_only([r for d in snapshot.deployments.values() for r in d.replicas])
     keys = {bytes.fromhex(digest): key for digest, key in snapshot.keys.items()}
-    return ServingTable(snapshot.version, keys, {}, routes)
+    return ServingTable(snapshot.version, keys, {}, routes, PlanIndex(snapshot))
 
 
 def _serve_replicas(

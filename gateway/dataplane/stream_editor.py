@@ -98,6 +98,11 @@ class StreamEditor:
             return len(self._finished) >= self.usage.choices
         return self.is_done or bool(_FINISH.search(self._before) or _FINISH.search(self._latest))
 
+    @property
+    def latest_frame(self) -> bytes:
+        """The last frame seen, or the data of the last event."""
+        return self._latest[self._latest.rfind(b"\n\n", 0, -2) + 1 :].strip()
+
     def edit(self, frames: bytes) -> bytes:
         """Return what the client gets for ``frames``."""
         if _PLAIN.fullmatch(frames) is None or b'"error"' in frames:

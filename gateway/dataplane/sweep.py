@@ -1,4 +1,4 @@
-"""One timer for all requests of a worker: timeouts and progress records.
+"""One timer for all requests of a worker: timeouts, progress records, reservations that grow.
 
 Twenty passes a second over the running requests cost less than timers of their own for each,
 most of which would be made only to be cancelled.
@@ -10,6 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendTimeoutError
+from gateway.dataplane.active_request import BudgetEndedError
+from gateway.dataplane.reservation import GROW_SECONDS
 
 if TYPE_CHECKING:
     from gateway.dataplane.active_request import ActiveRequest
@@ -22,13 +24,34 @@ PROGRESS_SECONDS = 1.0  # what a kill -9 of a worker can lose of a running strea
 async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
     """Watch over ``active`` until cancelled."""
     loop = asyncio.get_running_loop()
+    next_growth_at = 0.0
+    growing: set[asyncio.Task[None]] = set()
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         now = loop.time()
+        is_growth_pass = now >= next_growth_at
+        if is_growth_pass:
+            next_growth_at = now + GROW_SECONDS
         for request in list(active):
             _check_timeout(request, now, config)
+            if request.reservation is not None and is_growth_pass and not request.is_settled:
+                _check_growth(request, growing)
             if request.is_progress_due(now, PROGRESS_SECONDS):
                 request.record_progress(now)
+
+
+def _check_growth(request: ActiveRequest, growing: set[asyncio.Task[None]]) -> None:
+    """Reserve ahead of a running stream; end one whose money has ended."""
+    reservation, connection = request.reservation, request.connection
+    produced = request.produced_tokens
+    if reservation is None or connection is None or not produced:
+        return
+    if reservation.is_growth_needed(produced):
+        task = asyncio.ensure_future(reservation.grow())
+        growing.add(task)
+        task.add_done_callback(growing.discard)
+    elif reservation.ended_budget is not None and reservation.is_exhausted(produced):
+        connection.abort(BudgetEndedError(reservation.ended_budget))
 
 
 def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:

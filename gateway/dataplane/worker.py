@@ -21,24 +21,27 @@ from gateway.dataplane.plane import DataPlane
 
 _GC_THRESHOLD = 20_000  # allocations between collections of the youngest generation
 _PR_SET_PDEATHSIG = 1
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_worker(config: DataPlaneConfig, listener: socket.socket) -> None:
-    """Serve on ``listener`` until SIGTERM, then drain."""
+def run_worker(config: DataPlaneConfig, listener: socket.socket, index: int) -> None:
+    """Serve on ``listener`` as worker ``index`` until SIGTERM, then drain."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it sends SIGTERM
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing has to be drained yet
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the parent blocked them
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, listener))
+        runner.run(_serve(config, listener, index))
 
 
-async def _serve(config: DataPlaneConfig, listener: socket.socket) -> None:
+async def _serve(config: DataPlaneConfig, listener: socket.socket, index: int) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    plane = DataPlane(config, loop)
+    plane = DataPlane(config, loop, index=index)
     app = DataPlaneApp(plane)
     server = HttpServer(loop, handler=app.serve, refuse=app.refuse, writes=plane.writes)
     await server.start(listener)
@@ -50,6 +53,7 @@ async def _serve(config: DataPlaneConfig, listener: socket.socket) -> None:
         server.begin_draining()
         await plane.drain()
         await server.stop()
+        await plane.hand_over()
     finally:
         plane.close()
 

@@ -9,7 +9,16 @@ import time
 from pathlib import Path
 
 from gateway.snapshot.codec import encode_snapshot
-from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Replica, Route, Snapshot
+from gateway.snapshot.model import (
+    ApiKeyEntry,
+    Budget,
+    Deployment,
+    PriceEntry,
+    RateLimit,
+    Replica,
+    Route,
+    Snapshot,
+)
 
 SECRET = "fb-test-good"
 LIMITED_SECRET = "fb-test-limited"  # may use only "small"
@@ -55,6 +64,9 @@ def make_snapshot(
     *,
     dead_url: str,
     keys: dict[str, ApiKeyEntry] | None = None,
+    limits: tuple[RateLimit, ...] = (),
+    budgets: tuple[Budget, ...] = (),
+    unpriced: tuple[str, ...] = (),
 ) -> Snapshot:
     """Return a Snapshot whose engine is at ``engine_url``; nobody listens at ``dead_url``."""
     live = Replica("rep_live", engine_url, ENGINE_SECRET)
@@ -86,6 +98,7 @@ def make_snapshot(
     prices = tuple(
         PriceEntry(f"price_{route.id}", "pb_1", route.id, 0, "EUR", "2.5", "10")
         for route in routes.values()
+        if route.name not in unpriced
     )
     return Snapshot(
         version=version,
@@ -94,6 +107,8 @@ def make_snapshot(
         routes=routes,
         deployments=deployments,
         prices=prices,
+        limits=limits,
+        budgets=budgets,
     )
 
 

@@ -56,6 +56,7 @@ def route(*, renames: bool) -> ServedRoute:
         replicas=(),
         charges={},
         decision_lines=b"",
+        queue=None,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
     from gateway.snapshot.model import Budget, RateLimit, Snapshot
@@ -58,8 +60,7 @@ class Claim:
         self.state: object = None  # the limiter's own
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """How one limit stands after the decision."""
 
     limit: int
@@ -67,8 +68,7 @@ class Standing:
     reset_ms: int  # until nothing of it is used any more, if nobody comes
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The limit or budget that struck; exactly one of the two is set."""
 
     limit: RateLimit | None = None
@@ -81,8 +81,7 @@ class Refusal:
     resets_at_us: int | None = None  # a budget: the end of its window; None for lifetime
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The decision on a claim: admitted as a whole, or refused and nothing consumed."""
 
     refusal: Refusal | None
@@ -103,11 +102,12 @@ class Limiter(Protocol):
 
     def top_up(
         self, claim: Claim, *, output_tokens: int, hold_nano: int
-    ) -> Budget | None | Awaitable[Budget | None]:
+    ) -> Budget | Awaitable[Budget | None] | None:
         """Reserve more for a running request.
 
-        Tokens are always taken, for they are being produced; the limit makes later requests wait.
-        Returns the hard budget that has no room for the money; then no money was held.
+        Returns the hard budget that has no room for the money; then nothing was taken. Else the
+        claim's own numbers have grown by these. Token limits never refuse here: what they are
+        past their amount makes later requests wait.
         """
 
     def settle(

@@ -1,0 +1,177 @@
+"""Guesses how many tokens a request will take, from what earlier ones of its kind took.
+
+A guess is never billed: it is what admission reserves until the engine's own counts replace it.
+
+- Input: the body's bytes (base64 payloads left out, for an image's tokens do not follow its bytes)
+  times the tokens per byte that requests of this key and route had, at their 90th percentile.
+- Output: the 90th percentile of what this key and route really produced a choice, times the choices,
+  and never more than the client's own ``max_tokens``. A stream that grows beyond is topped up.
+
+A kind that has not been seen often enough yet takes the defaults below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from gateway.openai_schema.requests import CompletionRequest
+
+if TYPE_CHECKING:
+    from gateway.openai_schema.requests import GenerationRequest
+
+QUANTILE = 0.9
+DEFAULT_OUTPUT_TOKENS = 256  # a choice, until MIN_SAMPLES replies were seen
+DEFAULT_TOKENS_PER_BYTE = 0.3  # English has about 0.22; JSON around it adds bytes, not tokens
+MIN_SAMPLES = 16
+IMAGE_TOKENS = 1_000  # for each base64 payload
+_KINDS = 20_000  # keys times routes that are remembered in one worker
+_STEPS_PER_OCTAVE = 8
+_WELL_KNOWN = 64  # samples; from then on one in _LEARN_EVERY is enough
+_LEARN_EVERY = 8
+_FADE_AT = 512  # samples after which the old ones count half
+_BASE64 = re.compile(rb";base64,[A-Za-z0-9+/=]*")
+
+
+class Histogram:
+    """Counts of positive integers in buckets of a twelfth to an eighth of their size, fading."""
+
+    __slots__ = ("_counts", "_quantile", "_until", "total")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._quantile = 0
+        self._until = 0  # the total up to which the quantile is taken as it is
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        """Count ``value``; below 1 counts as 1."""
+        bucket = _bucket(max(value, 1))
+        counts = self._counts
+        counts[bucket] = counts.get(bucket, 0) + 1
+        self.total += 1
+        if self.total >= _FADE_AT:
+            self._counts = {b: half for b, count in counts.items() if (half := count // 2)}
+            self.total = sum(self._counts.values())
+            self._until = 0
+
+    def quantile(self) -> int:
+        """Return the upper bound of the bucket that holds the 90th percentile; 0 when empty.
+
+        Counted anew when a sixteenth more values are known.
+        """
+        if self.total > self._until:
+            self._until = self.total + (self.total >> 4)
+            rest = self.total * (1 - QUANTILE)
+            for bucket in sorted(self._counts, reverse=True):
+                rest -= self._counts[bucket]
+                if rest < 0:
+                    self._quantile = _upper_bound(bucket)
+                    break
+        return self._quantile
+
+
+def _bucket(value: int) -> int:
+    """Return the number of the bucket: eight to an octave, exact below 16."""
+    if value < 2 * _STEPS_PER_OCTAVE:
+        return value
+    shift = value.bit_length() - 4
+    return (shift << 3) + (value >> shift)
+
+
+def _upper_bound(bucket: int) -> int:
+    """Return the largest value of a bucket."""
+    if bucket < 2 * _STEPS_PER_OCTAVE:
+        return bucket
+    shift = (bucket >> 3) - 1
+    return (((bucket & 7) + 9) << shift) - 1
+
+
+class Kind:
+    """What requests of one key and route took."""
+
+    __slots__ = ("input_per_mille", "output", "skipped")
+
+    def __init__(self) -> None:
+        self.skipped = 0  # replies since the last one that was learned from
+        self.input_per_mille = Histogram()  # tokens per 1000 counted bytes
+        self.output = Histogram()  # tokens a choice
+
+
+class Estimator:
+    """Learns in one worker process; nothing of it outlives the process."""
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[tuple[str, str], Kind] = OrderedDict()
+
+    def kind_of(self, api_key_id: str, route_id: str) -> Kind:
+        """Return what is known of this kind; the one unused for longest makes room for a new one."""
+        key = (api_key_id, route_id)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = Kind()
+            if len(self._kinds) > _KINDS:
+                self._kinds.popitem(last=False)
+        else:
+            self._kinds.move_to_end(key)
+        return kind
+
+
+class Guess:
+    """What one request is expected to take, and what is needed to learn from it."""
+
+    __slots__ = ("_choices", "_images", "_kind", "_size", "input_tokens", "output_tokens")
+
+    def __init__(self, kind: Kind, request: GenerationRequest, body: bytes) -> None:
+        """Guess for ``request``, whose whole body is ``body``."""
+        self._kind = kind
+        self._size, self._images = counted_bytes(body)
+        self._choices = choices_of(request)
+        ratio, output = kind.input_per_mille, kind.output
+        if ratio.total >= MIN_SAMPLES:
+            tokens = self._size * ratio.quantile() // 1000
+        else:
+            tokens = int(self._size * DEFAULT_TOKENS_PER_BYTE)
+        self.input_tokens = max(tokens + self._images * IMAGE_TOKENS, 1)
+        choice = output.quantile() if output.total >= MIN_SAMPLES else DEFAULT_OUTPUT_TOKENS
+        limit = max_output_tokens(request)
+        if limit is not None and limit < choice:
+            choice = limit
+        self.output_tokens = choice * self._choices
+
+    def learn(self, input_tokens: int, output_tokens: int) -> None:
+        """Take the real counts of a whole reply; of a kind that is well known, every eighth."""
+        kind = self._kind
+        if kind.output.total > _WELL_KNOWN:
+            kind.skipped += 1
+            if kind.skipped < _LEARN_EVERY:
+                return
+            kind.skipped = 0
+        if self._size and not self._images:  # an image's share of the tokens cannot be told
+            kind.input_per_mille.add(-(-input_tokens * 1000 // self._size))
+        kind.output.add(-(-output_tokens // self._choices))
+
+
+def counted_bytes(body: bytes) -> tuple[int, int]:
+    """Return the body's bytes without base64 payloads, and how many of those there are."""
+    if b";base64," not in body:
+        return len(body), 0
+    payloads = [len(found) for found in _BASE64.findall(body)]
+    return len(body) - sum(payloads), len(payloads)
+
+
+def max_output_tokens(request: GenerationRequest) -> int | None:
+    """Return the client's own bound for one choice, if it gave a sensible one."""
+    given = request.max_completion_tokens
+    if given is None:
+        given = request.max_tokens
+    return given if given is not None and given > 0 else None
+
+
+def choices_of(request: GenerationRequest) -> int:
+    """Return how many replies are asked for in one."""
+    prompts = request.prompts if isinstance(request, CompletionRequest) else 1
+    return max(request.n or 1, 1) * prompts

@@ -1,0 +1,200 @@
+"""Where requests wait while their deployment is saturated: one queue per deployment and worker.
+
+``capacity`` requests run at a time; each holds a :class:`Slot` and leaves it once. Who waits is
+bounded per route in number and in time; who is next says ``queue_order.py``, who must give way
+``queue_places.py``, when to come back ``queue_drain.py``. ``queue_slot.py`` has what callers hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.dataplane.queue_drain import DrainRate
+from gateway.dataplane.queue_order import MIN_COST, FairOrder
+from gateway.dataplane.queue_places import RoutePlaces
+from gateway.dataplane.queue_slot import QueueFullError, QueueTimeoutError, Slot, Waiter
+
+
+class FairQueue:
+    """The slots of one deployment in this worker, and who waits for them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, capacity: int | None) -> None:
+        """``capacity`` requests run at a time; None: any number, and nobody ever waits."""
+        self._loop = loop
+        self._order: FairOrder[Waiter] = FairOrder()
+        self._places: dict[str, RoutePlaces[Waiter]] = {}  # of the routes with somebody waiting
+        self._drain = DrainRate()
+        self._capacity = _checked(capacity)
+        self.running = 0
+        self.served_cost = 0.0  # real where it was told, else estimated
+
+    @property
+    def capacity(self) -> int | None:
+        """Most requests that run at a time."""
+        return self._capacity
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return self._order.waiting
+
+    @property
+    def waiting_cost(self) -> float:
+        """Estimated cost of the requests that wait."""
+        return self._order.waiting_cost
+
+    def set_capacity(self, capacity: int | None) -> None:
+        """Change the capacity; what runs above a lower one runs to its end."""
+        self._capacity = _checked(capacity)
+        self._fill()
+
+    def try_enter(self, cost: float) -> Slot | None:
+        """Return a slot if one is free and nobody waits, else None."""
+        capacity = self._capacity
+        if capacity is not None and (self.running >= capacity or self._order.waiting):
+            return None
+        self.running += 1
+        return Slot(self, cost, self._loop.time(), None)
+
+    def enter(
+        self,
+        *,
+        route_id: str,
+        organization_id: str,
+        weight: float,
+        priority: str,
+        cost: float,
+        size: int,
+        deadline_seconds: float,
+    ) -> Waiter:
+        """Wait for a slot, with at most ``size`` of the route, for ``deadline_seconds`` at the most.
+
+        ``cost`` is the estimate in tokens of work, ``priority`` one of queue_order's classes. The
+        waiter must be awaited at once. Raises :class:`QueueFullError`, and ``ValueError`` for a
+        weight that is not above 0 or an unknown class.
+        """
+        waiter = Waiter(
+            self,
+            self._loop.create_future(),
+            route_id=route_id,
+            organization_id=organization_id,
+            weight=weight,
+            priority=priority,
+        )
+        slot = self.try_enter(cost)
+        if slot is not None:
+            waiter.conclude(slot)
+            return waiter
+        self._make_place(waiter, cost, size)
+        waiter.ticket = self._order.add(
+            waiter,
+            priority=priority,
+            organization_id=organization_id,
+            weight=weight,
+            cost=cost,
+        )
+        waiter.is_waiting = True
+        self._places.setdefault(route_id, RoutePlaces()).add(waiter)
+        waiter.timer = self._loop.call_later(deadline_seconds, self._expire, waiter)
+        return waiter
+
+    def retry_after_seconds(self, priority: str, cost: float) -> float:
+        """Return after how long all that now wait in a class, and ``cost`` more, are served."""
+        ahead = self._order.cost_ahead(priority) + max(cost, MIN_COST)
+        return self._drain.retry_after_seconds(ahead, self._capacity or 1)
+
+    def take_back(self, slot: Slot, actual_cost: float) -> None:
+        """Take a slot back from who ran in it (``Slot.leave``)."""
+        if self._capacity is not None:  # else nobody ever asks
+            now = self._loop.time()
+            self._drain.record(max(slot.cost, MIN_COST), now - slot.entered_at, now)
+        self.served_cost += actual_cost
+        if slot.ticket is not None and actual_cost != slot.cost:
+            self._order.correct(slot.ticket, max(actual_cost, MIN_COST))
+        self.running -= 1
+        if self._order.waiting:
+            self._fill()
+
+    def take_back_unused(self, slot: Slot) -> None:
+        """Take a slot back from who never ran in it (``Slot.withdraw``)."""
+        if slot.ticket is not None:
+            self._order.correct(slot.ticket, 0.0)
+        self.running -= 1
+        self._fill()
+
+    def drop(self, waiter: Waiter) -> None:
+        """Let go of one that does not wait any more."""
+        self._order.remove(waiter.ticket)
+        self._free_place(waiter)
+
+    def _make_place(self, waiter: Waiter, cost: float, size: int) -> None:
+        places = self._places.get(waiter.route_id)
+        if (0 if places is None else places.taken) < size:
+            return
+        weaker = None
+        if places is not None and size > 0:
+            weaker = places.find_who_gives_way(waiter.organization_id, waiter.weight)
+        if weaker is None:
+            raise self._full(waiter.priority, cost)
+        self.drop(weaker)
+        weaker.conclude(self._full(weaker.priority, weaker.ticket.cost))
+
+    def _full(self, priority: str, cost: float) -> QueueFullError:
+        return QueueFullError(
+            "The queue of this model is full.",
+            retry_after_seconds=self.retry_after_seconds(priority, cost),
+        )
+
+    def _expire(self, waiter: Waiter) -> None:
+        if not waiter.is_waiting:
+            return
+        self.drop(waiter)
+        waiter.conclude(
+            QueueTimeoutError(
+                "The request waited too long in the queue of this model.",
+                retry_after_seconds=self.retry_after_seconds(waiter.priority, waiter.ticket.cost),
+            )
+        )
+
+    def _free_place(self, waiter: Waiter) -> None:
+        waiter.is_waiting = False
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            waiter.timer = None
+        places = self._places[waiter.route_id]
+        places.remove(waiter)
+        if not places.taken:
+            del self._places[waiter.route_id]
+
+    def _fill(self) -> None:
+        """Let in who is next, while there is room."""
+        order = self._order
+        while order.waiting and (self._capacity is None or self.running < self._capacity):
+            ticket = order.take()
+            waiter = ticket.item
+            self._free_place(waiter)
+            if waiter.is_cancelled:
+                order.correct(ticket, 0.0)
+                continue
+            self.running += 1
+            waiter.conclude(Slot(self, ticket.cost, self._loop.time(), ticket))
+
+
+def share_of_capacity(capacity: int | None, workers: int, index: int) -> int | None:
+    """Return the part of a deployment's capacity that worker ``index`` of ``workers`` has.
+
+    The parts differ by one at the most and add up to ``capacity``, except when there are more
+    workers than capacity: each has 1 then, for a worker with 0 would serve nobody, so together they
+    run up to ``workers - capacity`` requests too many.
+    """
+    if not 0 <= index < workers:
+        raise ValueError(f"there is no worker {index} of {workers}")
+    if capacity is None:
+        return None
+    return max(1, capacity // workers + (index < capacity % workers))
+
+
+def _checked(capacity: int | None) -> int | None:
+    if capacity is not None and capacity < 1:
+        raise ValueError(f"capacity must be at least 1, got {capacity}")
+    return capacity

@@ -1,0 +1,197 @@
+"""What is known of each budget's money, window by window, in whole billionths (``nano``). No I/O."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING
+
+from billing.budgets.window import window_at
+from gateway.dataplane.limits.types import NANO
+
+if TYPE_CHECKING:
+    from billing.budgets.spend_feed import WindowSpend
+    from gateway.snapshot.model import Budget
+
+ENDLESS_US = 2**62  # stands for the end of a window that has none
+_MOST_NANO = 2**62  # four billion units: larger budgets are as good as none
+
+
+def budget_nano(text: str) -> int:
+    """Return a budget's amount, rounded down: never more than was allowed."""
+    return min(_MOST_NANO, int((Decimal(text) * NANO).to_integral_value(ROUND_FLOOR)))
+
+
+def spent_nano(text: str) -> int:
+    """Return what was charged, rounded up: never less than it was."""
+    return int((Decimal(text) * NANO).to_integral_value(ROUND_CEILING))
+
+
+class WindowState:
+    """One window of one budget: what is used of it, and by what.
+
+    ``used = spent + others + unposted + held``; ``others`` is what other workers held and had not
+    posted when last heard of. ``taken`` is what this process has used since the money was split.
+    """
+
+    __slots__ = (
+        "allowance",
+        "amount",
+        "end_us",
+        "held",
+        "is_hard",
+        "others",
+        "owner",
+        "pending",
+        "spent",
+        "start_us",
+        "taken",
+        "used",
+    )
+
+    def __init__(self, owner: BudgetState, start_us: int, end_us: int, spent: int) -> None:
+        self.owner = owner
+        self.start_us = start_us
+        self.end_us = end_us
+        self.amount = owner.amount
+        self.is_hard = owner.is_hard
+        self.spent = spent
+        self.others = 0
+        self.held = 0
+        self.used = spent
+        self.taken = 0
+        self.pending = 0  # decisions asked for elsewhere and not answered yet
+        self.allowance: int | None = None  # None: all that is left
+        self.split(owner.share)
+
+    @property
+    def own(self) -> int:
+        """What this process holds and has charged and not yet seen posted."""
+        return self.used - self.spent - self.others
+
+    @property
+    def unposted(self) -> int:
+        """What this process has charged and not yet seen posted."""
+        return self.used - self.spent - self.others - self.held
+
+    def split(self, share: float) -> None:
+        """From now on use at most this share of what is left; 1: all of it."""
+        self.taken = 0
+        if share >= 1.0:
+            self.allowance = None
+        else:
+            left = max(0, self.amount - self.used)
+            # In parts per million, rounded down: a share never adds up to more than the whole.
+            self.allowance = left * int(share * 1_000_000) // 1_000_000
+
+    def has_room(self, hold: int) -> bool:
+        """Tell whether a hold is within the amount; one of 0 asks for anything being left."""
+        if self.used + hold > self.amount or self.used >= self.amount:
+            return False
+        return self.allowance is None or self.taken + hold <= self.allowance
+
+    def has_room_for_more(self, hold: int) -> bool:
+        """Tell whether a running request may hold so much more."""
+        if hold <= 0:
+            return True
+        if self.used + hold > self.amount:
+            return False
+        return self.allowance is None or self.taken + hold <= self.allowance
+
+    def take(self, hold: int) -> None:
+        """Hold money."""
+        self.held += hold
+        self.used += hold
+        self.taken += hold
+
+    def turn(self, hold: int, charge: int) -> None:
+        """Give a hold back and count what was charged in its place."""
+        self.held -= hold
+        self.used += charge - hold
+        self.taken += charge - hold
+
+    def set_spent(self, spent: int) -> None:
+        """Take what the ledger says."""
+        self.used += spent - self.spent
+        self.spent = spent
+
+    def set_others(self, others: int) -> None:
+        """Take what other workers hold and have not posted."""
+        self.used += others - self.others
+        self.others = others
+
+
+class BudgetState:
+    """One budget and its windows; a claim belongs to the window of its start."""
+
+    __slots__ = (
+        "__weakref__",
+        "amount",
+        "budget",
+        "current",
+        "feed",
+        "is_hard",
+        "share",
+        "windows",
+    )
+
+    def __init__(
+        self, budget: Budget, at_us: int, *, feed: WindowSpend | None, share: float
+    ) -> None:
+        self.feed = feed
+        self.share = share
+        self.windows: dict[int, WindowState] = {}
+        self.change(budget)
+        self.current = self.find_window(at_us)
+
+    def change(self, budget: Budget) -> None:
+        """Take another amount; what was used stays used."""
+        self.budget = budget
+        self.is_hard = budget.is_hard
+        self.amount = budget_nano(budget.amount)
+        for window in self.windows.values():
+            window.amount = self.amount
+            window.is_hard = self.is_hard
+
+    def find_window(self, at_us: int) -> WindowState:
+        """Return the window of a request that started at ``at_us`` (microseconds, UTC)."""
+        start_us, end_us = window_at(self.budget.window, self.budget.time_zone, at_us)
+        window = self.windows.get(start_us)
+        if window is None or window.end_us != (end_us or ENDLESS_US):
+            window = WindowState(self, start_us, end_us or ENDLESS_US, self._spent_in(start_us, 0))
+            self.windows[start_us] = window
+            self._forget_before(start_us)
+        if not self.windows or start_us >= max(self.windows):
+            self.current = window
+        return window
+
+    def take_feed(self, feed: WindowSpend | None) -> None:
+        """Take what the ledger knows of this budget; None: nothing was charged."""
+        self.feed = feed
+        for window in self.windows.values():
+            window.set_spent(self._spent_in(window.start_us, window.spent))
+
+    def split(self, share: float) -> None:
+        """From now on use at most this share of what is left in each window."""
+        self.share = share
+        for window in self.windows.values():
+            window.split(share)
+
+    def is_idle(self) -> bool:
+        """Tell whether nothing of it is this process's own."""
+        return not any(
+            window.own or window.held or window.pending for window in self.windows.values()
+        )
+
+    def _spent_in(self, start_us: int, known: int) -> int:
+        """Return what the feed says of a window; of one before the feed's, what was known."""
+        if self.feed is None or self.feed.window_start_us < start_us:
+            return 0
+        if self.feed.window_start_us > start_us:
+            return known
+        return spent_nano(self.feed.amount)
+
+    def _forget_before(self, start_us: int) -> None:
+        for start in [start for start in self.windows if start < start_us]:
+            window = self.windows[start]
+            if not (window.own or window.held or window.pending):
+                del self.windows[start]

@@ -1,0 +1,173 @@
+"""From counters to what the caller hears: standings, and the limit that struck. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.dataplane.limits.budget_state import ENDLESS_US
+from gateway.dataplane.limits.types import Outcome, Refusal, Standing
+
+if TYPE_CHECKING:
+    from gateway.dataplane.limits.budget_state import WindowState
+    from gateway.dataplane.limits.resolved_plan import ConcurrencyLimit, LimitBucket, ResolvedPlan
+    from gateway.dataplane.limits.types import Claim
+    from gateway.snapshot.model import Budget
+
+# How long to wait where only this process's share stands in the way: it may have all of it again.
+SHARE_WAIT_MS = 1_000
+
+
+def admitted(plan: ResolvedPlan, levels: Sequence[float], warnings: tuple[Budget, ...]) -> Outcome:
+    """Return the outcome for a claim that was admitted; ``levels`` are those after it."""
+    requests, tokens = standings(plan, levels)
+    return Outcome(None, requests, tokens, warnings)
+
+
+def standings(
+    plan: ResolvedPlan, levels: Sequence[float]
+) -> tuple[Standing | None, Standing | None]:
+    """Return how the request limit and the token limit with the least room stand."""
+    requests: LimitBucket | None = None
+    tokens: LimitBucket | None = None
+    requests_level = tokens_level = requests_room = tokens_room = 0.0
+    for bucket, level in zip(plan.buckets, levels, strict=True):
+        room = bucket.amount - level
+        if bucket.metric:
+            if tokens is None or room < tokens_room:
+                tokens, tokens_level, tokens_room = bucket, level, room
+        elif requests is None or room < requests_room:
+            requests, requests_level, requests_room = bucket, level, room
+    return (
+        None if requests is None else _standing(requests, requests_level, requests_room),
+        None if tokens is None else _standing(tokens, tokens_level, tokens_room),
+    )
+
+
+def _standing(bucket: LimitBucket, level: float, room: float) -> Standing:
+    return Standing(
+        bucket.whole, int(room + bucket.amount * 1e-9) if room > 0.0 else 0, bucket.reset_ms(level)
+    )
+
+
+def refused(
+    claim: Claim,
+    plan: ResolvedPlan,
+    windows: Sequence[WindowState],
+    *,
+    levels: Sequence[float],
+    counts: Sequence[int],
+    wall_us: int,
+) -> Outcome | None:
+    """Return the outcome for a claim that some limit strikes: the one with the longest wait.
+
+    ``levels`` are those before the claim; of budgets, what is known in ``windows``. None if
+    nothing strikes.
+    """
+    costs = _costs(claim)
+    struck: list[Refusal] = []
+    for bucket, level in zip(plan.buckets, levels, strict=True):
+        cost = costs[bucket.metric]
+        if not bucket.has_room(level, cost):
+            struck.append(_refused_by_bucket(bucket, level, cost))
+    for lease, count in zip(plan.leases, counts, strict=True):
+        if count >= lease.amount:
+            struck.append(_refused_by_lease(lease, count))
+    struck += [
+        _refused_by_budget(window, claim.hold_nano, wall_us)
+        for window in windows
+        if window.is_hard and not window.has_room(claim.hold_nano)
+    ]
+    if not struck:
+        return None
+    requests, tokens = standings(plan, levels)
+    return Outcome(max(struck, key=_wait), requests, tokens, used_up(windows))
+
+
+def refused_elsewhere(
+    claim: Claim,
+    plan: ResolvedPlan,
+    windows: Sequence[WindowState],
+    *,
+    levels: Sequence[float],
+    counts: Sequence[int],
+    wall_us: int,
+) -> Outcome:
+    """Return the outcome for a claim that Redis refused.
+
+    What this worker knows of the money may be newer by what is on its way; and while not every
+    worker has written back, only a share was ours: if nothing strikes any more, it was that.
+    """
+    outcome = refused(claim, plan, windows, levels=levels, counts=counts, wall_us=wall_us)
+    if outcome is not None:
+        return outcome
+    requests, tokens = standings(plan, levels)
+    hard = next((window for window in windows if window.is_hard), None)
+    if hard is not None:
+        refusal = Refusal(
+            budget=hard.owner.budget,
+            retry_after_ms=SHARE_WAIT_MS,
+            remaining=max(0, hard.amount - hard.used),
+            requested=claim.hold_nano,
+            resets_at_us=None if hard.end_us >= ENDLESS_US else hard.end_us,
+        )
+    else:
+        lease = plan.leases[0]
+        refusal = Refusal(limit=lease.limit, retry_after_ms=SHARE_WAIT_MS, requested=1)
+    return Outcome(refusal, requests, tokens, used_up(windows))
+
+
+def used_up(windows: Sequence[WindowState]) -> tuple[Budget, ...]:
+    """Return the soft budgets that are used up."""
+    return tuple(
+        window.owner.budget
+        for window in windows
+        if not window.is_hard and window.used >= window.amount
+    )
+
+
+def _wait(refusal: Refusal) -> float:
+    return float("inf") if refusal.retry_after_ms is None else refusal.retry_after_ms
+
+
+def _costs(claim: Claim) -> tuple[int, int, int, int]:
+    return (1, claim.input_tokens, claim.output_tokens, claim.input_tokens + claim.output_tokens)
+
+
+def _refused_by_bucket(bucket: LimitBucket, level: float, cost: int) -> Refusal:
+    return Refusal(
+        limit=bucket.limit,
+        retry_after_ms=bucket.find_wait_ms(level, cost),
+        remaining=max(0, int(bucket.amount - level)),
+        requested=cost,
+    )
+
+
+def _refused_by_lease(lease: ConcurrencyLimit, count: int) -> Refusal:
+    return Refusal(
+        limit=lease.limit,
+        retry_after_ms=lease.find_wait_ms(),
+        remaining=max(0, lease.limit.amount - count),
+        requested=1,
+    )
+
+
+def _refused_by_budget(window: WindowState, hold: int, wall_us: int) -> Refusal:
+    left = window.amount - window.used
+    resets_at_us = None if window.end_us >= ENDLESS_US else window.end_us
+    wait_ms: int | None
+    if window.amount <= 0 or hold > window.amount:
+        wait_ms = None
+    elif left > 0 and hold <= left:  # all of the money would do: only a share of it is ours
+        wait_ms = SHARE_WAIT_MS
+    elif resets_at_us is None:
+        wait_ms = None
+    else:
+        wait_ms = max(1, -((wall_us - resets_at_us) // 1000))
+    return Refusal(
+        budget=window.owner.budget,
+        retry_after_ms=wait_ms,
+        remaining=max(0, left),
+        requested=hold,
+        resets_at_us=resets_at_us,
+    )

@@ -1,0 +1,231 @@
+"""The limiter of one process: every counter in memory, every decision one synchronous call.
+
+It is also the book that :class:`RedisLimiter` keeps of its own part, and by which it decides while
+Redis is away; ``share`` is for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from gateway.dataplane.limits import explain
+from gateway.dataplane.limits.counters import Counters
+from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan
+
+if TYPE_CHECKING:
+    from billing.budgets.spend_feed import SpendFeed
+    from gateway.dataplane.limits.budget_state import WindowState
+    from gateway.dataplane.limits.types import Claim, Outcome
+    from gateway.snapshot.model import Budget, Snapshot
+
+
+def monotonic_us() -> int:
+    """Return the monotonic clock in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+def wall_us() -> int:
+    """Return microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+class LocalLimiter:
+    """Decides for this process alone; see :class:`gateway.dataplane.limits.types.Limiter`.
+
+    ``journal_id`` names the journal of the points that settlements are given. The monotonic clock
+    leaks the buckets; the wall clock only says how long a budget's window still lasts. What is not
+    known of a budget is 0, so a process takes a SpendFeed before it admits its first request.
+    """
+
+    def __init__(
+        self,
+        journal_id: str,
+        *,
+        share: float = 1.0,
+        monotonic_us: Callable[[], int] = monotonic_us,
+        wall_us: Callable[[], int] = wall_us,
+    ) -> None:
+        self.counters = Counters(share=share, monotonic_us=monotonic_us, wall_us=wall_us)
+        self._monotonic_us = monotonic_us
+        self._wall_us = wall_us
+        self._journal_id = journal_id
+        self._unposted: deque[tuple[tuple[int, int], int, tuple[WindowState, ...]]] = deque()
+
+    def admit(self, claim: Claim) -> Outcome:
+        """Decide on a claim, all or nothing."""
+        counters = self.counters
+        plan = counters.plans.get(claim.plan) or counters.resolve(claim.plan)
+        now_us = self._monotonic_us()
+        input_tokens, output_tokens = claim.input_tokens, claim.output_tokens
+        costs = (1, input_tokens, output_tokens, input_tokens + output_tokens)
+        levels = []
+        for bucket in plan.buckets:
+            cost = costs[bucket.metric]
+            # What TokenBucket.level_at does, here without a call: this is the hot loop.
+            level = bucket.level
+            elapsed_us = now_us - bucket.at_us
+            if elapsed_us > 0:
+                level -= elapsed_us * bucket.amount / bucket.period_us
+                if level < 0.0:  # noqa: PLR1730  (max() is a call)
+                    level = 0.0
+            if level + cost > bucket.room and not bucket.has_room(level, cost):
+                return self._refuse(claim, plan, now_us)
+            levels.append(level + cost)
+        for lease in plan.leases:
+            if lease.count >= lease.amount:
+                return self._refuse(claim, plan, now_us)
+        warnings: tuple[Budget, ...] = ()
+        windows: tuple[WindowState, ...] = ()
+        if plan.budgets:
+            windows = plan.find_windows(claim.started_at_us)
+            for window in windows:
+                if window.is_hard:
+                    if not window.has_room(claim.hold_nano):
+                        return self._refuse(claim, plan, now_us)
+                elif window.used >= window.amount:
+                    warnings += (window.owner.budget,)
+        self.take(claim, plan, windows, levels=levels, now_us=now_us)
+        return explain.admitted(plan, levels, warnings)
+
+    def take(
+        self,
+        claim: Claim,
+        plan: ResolvedPlan,
+        windows: tuple[WindowState, ...],
+        *,
+        levels: Sequence[float],
+        now_us: int,
+    ) -> None:
+        """Count a claim that was admitted; ``levels`` are those after it."""
+        for bucket, level in zip(plan.buckets, levels):  # noqa: B905  (made together; costs time)
+            bucket.level = level
+            bucket.at_us = now_us
+        for lease in plan.leases:
+            lease.count += 1
+        hold = claim.hold_nano
+        for window in windows:
+            window.held += hold
+            window.used += hold
+            window.taken += hold
+        claim.state = (plan, windows, now_us)
+
+    def _refuse(self, claim: Claim, plan: ResolvedPlan, now_us: int) -> Outcome:
+        for bucket in plan.buckets:
+            # A clock that stepped back: waiting is counted from now on, not from a later moment.
+            bucket.at_us = min(bucket.at_us, now_us)
+        outcome = explain.refused(
+            claim,
+            plan,
+            plan.find_windows(claim.started_at_us),
+            levels=[bucket.level_at(now_us) for bucket in plan.buckets],
+            counts=[lease.count for lease in plan.leases],
+            wall_us=self._wall_us(),
+        )
+        assert outcome is not None  # noqa: S101  (something struck, or this was not called)
+        return outcome
+
+    def top_up(self, claim: Claim, *, output_tokens: int, hold_nano: int) -> Budget | None:
+        """Reserve more for a running request; return the hard budget without room for it."""
+        if claim.state is None:
+            return None
+        windows = cast("Held", claim.state)[1]
+        for window in windows:
+            if window.is_hard and not window.has_room_for_more(hold_nano):
+                return window.owner.budget
+        self.take_more(claim, output_tokens=output_tokens, hold_nano=hold_nano)
+        return None
+
+    def take_more(self, claim: Claim, *, output_tokens: int, hold_nano: int) -> None:
+        """Count what a running request has been given on top."""
+        plan, windows, _ = cast("Held", claim.state)
+        now_us = self._monotonic_us()
+        if output_tokens:
+            for bucket in plan.token_buckets:
+                if bucket.metric in (OUTPUT, TOTAL):
+                    bucket.add(output_tokens, now_us)
+        for window in windows:
+            window.take(hold_nano)
+        claim.output_tokens += output_tokens
+        claim.hold_nano += hold_nano
+
+    def settle(
+        self,
+        claim: Claim,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        charge_nano: int,
+        journal_point: tuple[int, int],
+    ) -> None:
+        """Put real counts in the place of reserved ones, give back the hold and the lease."""
+        if claim.state is None:
+            return
+        plan, windows, admitted_at_us = cast("Held", claim.state)
+        claim.state = None
+        more_input = input_tokens - claim.input_tokens
+        more_output = output_tokens - claim.output_tokens
+        now_us = self._monotonic_us()
+        if more_input or more_output:
+            corrections = (0, more_input, more_output, more_input + more_output)
+            for bucket in plan.token_buckets:
+                correction = corrections[bucket.metric]
+                if correction:
+                    level = bucket.level  # as in admit
+                    elapsed_us = now_us - bucket.at_us
+                    if elapsed_us > 0:
+                        level -= elapsed_us * bucket.amount / bucket.period_us
+                        if level < 0.0:  # noqa: PLR1730  (max() is a call)
+                            level = 0.0
+                    level += correction
+                    bucket.level = level if level > 0.0 else 0.0
+                    bucket.at_us = now_us
+        for lease in plan.leases:
+            lease.end(now_us - admitted_at_us)
+        if windows:
+            hold = claim.hold_nano
+            more = charge_nano - hold
+            for window in windows:
+                window.held -= hold
+                window.used += more
+                window.taken += more
+            if charge_nano:
+                self._unposted.append((journal_point, charge_nano, windows))
+
+    def undo(self, claim: Claim) -> None:
+        """Take an admission back whole, the request's own count too: nobody waited for it."""
+        if claim.state is None:
+            return
+        now_us = self._monotonic_us()
+        for bucket in cast("Held", claim.state)[0].buckets:
+            if not bucket.metric:
+                bucket.add(-1, now_us)
+        self.settle(claim, input_tokens=0, output_tokens=0, charge_nano=0, journal_point=(0, 0))
+
+    def use_snapshot(self, snapshot: Snapshot) -> None:
+        """Take changed amounts; what was used stays used. States of ids that are gone go too."""
+        self.counters.use_snapshot(snapshot)
+
+    def use_feed(self, feed: SpendFeed) -> None:
+        """Take what the ledger knows; settlements that it covers are dropped."""
+        self.take_feed(feed)
+
+    def take_feed(self, feed: SpendFeed) -> set[WindowState] | None:
+        """Do so; return the windows with less unposted than before, None if the feed was not new."""
+        if self.counters.feed is not None and feed.version <= self.counters.feed.version:
+            return None
+        position = feed.positions.get(self._journal_id)
+        covered: set[WindowState] = set()
+        if position is not None:
+            while self._unposted and self._unposted[0][0] <= tuple(position):
+                _, charge_nano, windows = self._unposted.popleft()
+                covered.update(windows)
+                for window in windows:
+                    window.used -= charge_nano
+        self.counters.use_feed(feed)
+        return covered
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""

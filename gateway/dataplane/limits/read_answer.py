@@ -1,0 +1,64 @@
+"""Reads what ``admit.lua`` answers, and keeps the book by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.dataplane.limits import explain
+from gateway.dataplane.limits.types import Outcome
+
+if TYPE_CHECKING:
+    from gateway.dataplane.limits.budget_state import WindowState
+    from gateway.dataplane.limits.encode_plan import EncodedPlan
+    from gateway.dataplane.limits.local_limiter import LocalLimiter
+    from gateway.dataplane.limits.types import Claim
+
+
+def read_answer(
+    book: LocalLimiter,
+    claim: Claim,
+    calls: EncodedPlan,
+    reply: bytes,
+    *,
+    monotonic_us: int,
+    wall_us: int,
+) -> Outcome:
+    """Return the outcome for a claim, and count it in the book if it was admitted."""
+    plan, windows = calls.plan, calls.windows
+    words = reply.split()
+    leases_at = 1 + len(plan.buckets)
+    money_at = leases_at + len(plan.leases)
+    levels = [float(word) for word in words[1:leases_at]]
+    at = money_at + 1
+    for window in windows:
+        others = int(words[at])
+        window.used += others - window.others
+        window.others = others
+        at += 2
+    if words[0] == b"1":
+        warnings = explain.used_up(windows) if windows else ()
+        book.take(claim, plan, windows, levels=levels, now_us=monotonic_us)
+        return explain.admitted(plan, levels, warnings)
+    for bucket, level in zip(plan.buckets, levels, strict=True):
+        bucket.level = level
+        bucket.at_us = monotonic_us
+    known = [window.used for window in windows]
+    # It was refused by what Redis knew, which may be a newer feed than ours.
+    _set_used(windows, [int(word) for word in words[money_at::2]])
+    try:
+        return explain.refused_elsewhere(
+            claim,
+            plan,
+            windows,
+            levels=levels,
+            counts=[int(word) for word in words[leases_at:money_at]],
+            wall_us=wall_us,
+        )
+    finally:
+        _set_used(windows, known)
+
+
+def _set_used(windows: Sequence[WindowState], used: Sequence[int]) -> None:
+    for window, amount in zip(windows, used, strict=True):
+        window.used = amount

@@ -1,0 +1,318 @@
+"""The limiter of many workers: one Lua script a decision, counters shared through Redis.
+
+Each worker keeps a :class:`LocalLimiter` as its book: what it holds and has charged itself, and how
+the buckets stood when it last heard. Redis holds the same per worker (``held:`` and ``unposted:``
+fields, leases), so that the sum of all is known to every decision, and so that a worker can write
+its part back whenever Redis may have lost it. While Redis is away or slow the book decides, with this
+worker's share of limits and money.
+
+On one connection every call is carried out exactly once and in order, so a hold is added and given
+back as a difference. What follows a broken connection is absolute: nothing leaks, whatever became
+of calls without an answer; calls of an older connection that arrive late are refused by their epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from hiredis import ReplyError
+
+from gateway.dataplane.limits.encode_plan import EncodedPlan
+from gateway.dataplane.limits.local_limiter import LocalLimiter, monotonic_us, wall_us
+from gateway.dataplane.limits.membership import Membership
+from gateway.dataplane.limits.own_part import OwnPart
+from gateway.dataplane.limits.read_answer import read_answer
+from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
+
+if TYPE_CHECKING:
+    from billing.budgets.spend_feed import SpendFeed
+    from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
+    from gateway.dataplane.limits.types import Claim, Outcome
+    from gateway.snapshot.model import Budget, Snapshot
+
+DECISION_SECONDS = 0.1  # Redis answers within it, or is away
+
+
+class _Asked(NamedTuple):
+    """A decision under way."""
+
+    claim: Claim
+    calls: EncodedPlan
+    epoch: int
+    future: asyncio.Future[Outcome]
+
+
+class _AskedMore(NamedTuple):
+    """A top-up under way."""
+
+    claim: Claim
+    calls: EncodedPlan
+    epoch: int
+    future: asyncio.Future[Budget | None]
+    more: tuple[int, int]  # output tokens and nano
+
+
+def _server_time() -> int:
+    return 0
+
+
+class RedisLimiter:
+    """Decides together with others; see :class:`gateway.dataplane.limits.types.Limiter`.
+
+    ``workers`` is how many there are at least: the fair share while their number is not known.
+    ``now_us`` is for tests alone; 0 stands for the server's own clock.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        journal_id: str,
+        *,
+        workers: int = 1,
+        decision_seconds: float = DECISION_SECONDS,
+        monotonic_us: Callable[[], int] = monotonic_us,
+        wall_us: Callable[[], int] = wall_us,
+        now_us: Callable[[], int] = _server_time,
+    ) -> None:
+        self._book = LocalLimiter(journal_id, monotonic_us=monotonic_us, wall_us=wall_us)
+        self._monotonic_us = monotonic_us
+        self._wall_us = wall_us
+        self._now_us = now_us
+        self._scripts = RedisScripts(journal_id)
+        self._stamp = 0
+        self._own = OwnPart(
+            self._scripts, self._book, now_us=now_us, monotonic_us=monotonic_us, wall_us=wall_us
+        )
+        self._membership = Membership(
+            url,
+            self._scripts,
+            self._own,
+            self._book,
+            workers=workers,
+            timeout_seconds=decision_seconds,
+            now_us=now_us,
+            on_change=self._forget_calls,
+        )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether decisions are made through Redis at the moment."""
+        return self._membership.connection is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether they are, and every worker has written back what is its own."""
+        return self.is_shared and self._membership.is_ready
+
+    async def start(self) -> None:
+        """Connect; returns when that has succeeded or failed once. Retried until :meth:`close`."""
+        await self._membership.start()
+
+    async def close(self) -> None:
+        """Send what is due, leave the other workers, and let go of the connection."""
+        await self._membership.stop()
+
+    async def admit(self, claim: Claim) -> Outcome:
+        """Decide on a claim, all or nothing."""
+        if self._membership.connection is None:
+            return self._admit_alone(claim)
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._ask_admit(claim, future)
+        try:
+            return await future
+        except BaseException:
+            # Cancelled: before the answer, which then finds the future so; or between the answer
+            # and this task's turn to see it.
+            if not future.done():
+                future.cancel()
+            elif not future.cancelled() and future.exception() is None:
+                self._undo(claim)
+            raise
+
+    def _admit_alone(self, claim: Claim) -> Outcome:
+        outcome = self._book.admit(claim)
+        if outcome.refusal is None and cast("Held", claim.state)[0].leases:
+            self._own.running[claim.request_id] = claim
+        return outcome
+
+    def _calls_for(self, plan: ResolvedPlan, started_at_us: int) -> EncodedPlan:
+        calls = plan.encoded
+        if isinstance(calls, EncodedPlan) and calls.holds_for(self._stamp, started_at_us):
+            return calls
+        plan.encoded = calls = EncodedPlan(
+            plan,
+            plan.find_windows(started_at_us),
+            self._scripts,
+            stamp=self._stamp,
+            version=self._own.version,
+            now_us=self._now_us() or self._wall_us(),
+            share=self._membership.share,
+        )
+        return calls
+
+    def _ask_admit(self, claim: Claim, future: asyncio.Future[Outcome]) -> None:
+        connection = self._membership.connection
+        if connection is None:
+            self._answer(claim, future, self._admit_alone(claim))
+            return
+        counters = self._book.counters
+        plan = counters.plans.get(claim.plan) or counters.resolve(claim.plan)
+        calls = self._calls_for(plan, claim.started_at_us)
+        for window in calls.windows:
+            window.pending += 1
+        asked = _Asked(claim, calls, self._scripts.epoch, future)
+        connection.send(calls.admit(claim, self._now_us()), self._on_admit, asked, is_urgent=True)
+
+    def _on_admit(self, asked: _Asked, reply: Any) -> None:
+        claim, calls, epoch, future = asked
+        for window in calls.windows:
+            window.pending -= 1
+        if type(reply) is not bytes or reply == STALE:
+            self._own.note_end(claim.request_id, calls.plan)  # what a lost call may have begun
+            if future.cancelled():
+                return
+            self._look_after(epoch, reply)
+            self._ask_admit(claim, future)
+            return
+        outcome = read_answer(
+            self._book,
+            claim,
+            calls,
+            reply,
+            monotonic_us=self._monotonic_us(),
+            wall_us=self._wall_us(),
+        )
+        if outcome.refusal is None and calls.plan.leases:
+            self._own.running[claim.request_id] = claim
+        self._answer(claim, future, outcome)
+
+    def _answer(self, claim: Claim, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+        elif outcome.refusal is None:
+            self._undo(claim)
+
+    def _look_after(self, epoch: int, reply: Any) -> None:
+        """Write everything back, or give Redis up, as an answer without a decision asks for."""
+        if reply == STALE:
+            if epoch == self._scripts.epoch:
+                self._membership.rejoin()
+        elif reply is not None:
+            self._membership.fail(str(reply) if isinstance(reply, ReplyError) else "strange answer")
+
+    async def top_up(self, claim: Claim, *, output_tokens: int, hold_nano: int) -> Budget | None:
+        """Reserve more for a running request; return the hard budget without room for it."""
+        if self._membership.connection is None or claim.state is None:
+            return self._book.top_up(claim, output_tokens=output_tokens, hold_nano=hold_nano)
+        future: asyncio.Future[Budget | None] = asyncio.get_running_loop().create_future()
+        self._ask_top_up(claim, (output_tokens, hold_nano), future)
+        # Cancelled, the answer still counts: the claim has grown, and its settlement gives it back.
+        return await future
+
+    def _ask_top_up(
+        self, claim: Claim, more: tuple[int, int], future: asyncio.Future[Budget | None]
+    ) -> None:
+        connection = self._membership.connection
+        if connection is None or claim.state is None:
+            struck = self._book.top_up(claim, output_tokens=more[0], hold_nano=more[1])
+            if not future.done():
+                future.set_result(struck)
+            return
+        calls = self._calls_for(cast("Held", claim.state)[0], claim.started_at_us)
+        for window in calls.windows:
+            window.pending += 1
+        asked = _AskedMore(claim, calls, self._scripts.epoch, future, more)
+        payload = calls.top_up(self._now_us(), *more)
+        connection.send(payload, self._on_top_up, asked, is_urgent=True)
+
+    def _on_top_up(self, asked: _AskedMore, reply: Any) -> None:
+        claim, calls, epoch, future, more = asked
+        for window in calls.windows:
+            window.pending -= 1
+        if type(reply) is not int:
+            self._look_after(epoch, reply)
+            self._ask_top_up(claim, more, future)
+            return
+        connection = self._membership.connection
+        if reply == 0 and claim.state is not None:
+            self._book.take_more(claim, output_tokens=more[0], hold_nano=more[1])
+        elif reply == 0 and connection is not None:  # settled meanwhile: it goes back
+            back = calls.settle(claim.request_id, self._now_us(), (0, 0, -more[0]), more[1])
+            self._membership.queue(connection, back)
+        if not future.done():
+            future.set_result(calls.windows[reply - 1].owner.budget if reply else None)
+
+    def settle(
+        self,
+        claim: Claim,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        charge_nano: int,
+        journal_point: tuple[int, int],
+    ) -> None:
+        """Put real counts in the place of reserved ones, give back the hold and the lease."""
+        if claim.state is None:
+            return
+        corrections = (0, input_tokens - claim.input_tokens, output_tokens - claim.output_tokens)
+        plan = cast("Held", claim.state)[0]
+        self._book.settle(
+            claim,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            charge_nano=charge_nano,
+            journal_point=journal_point,
+        )
+        self._tell_settled(claim, plan, corrections)
+
+    def _undo(self, claim: Claim) -> None:
+        """Take an admission back whole: nobody waited for it."""
+        if claim.state is None:
+            return
+        plan = cast("Held", claim.state)[0]
+        self._book.undo(claim)
+        self._tell_settled(claim, plan, (-1, -claim.input_tokens, -claim.output_tokens))
+
+    def _tell_settled(
+        self, claim: Claim, plan: ResolvedPlan, corrections: tuple[int, int, int]
+    ) -> None:
+        if plan.leases:
+            self._own.running.pop(claim.request_id, None)
+        connection = self._membership.connection
+        if connection is None:
+            self._own.note_end(claim.request_id, plan)
+            return
+        calls = self._calls_for(plan, claim.started_at_us)
+        payload = calls.settle(claim.request_id, self._now_us(), corrections, claim.hold_nano)
+        asked = (claim.request_id, plan, self._scripts.epoch)
+        connection.send(payload, self._on_settled, asked, is_urgent=False)
+
+    def _on_settled(self, asked: tuple[str, ResolvedPlan, int], reply: Any) -> None:
+        if type(reply) is not int:
+            self._own.note_end(asked[0], asked[1])
+            self._look_after(asked[2], reply)
+
+    def use_snapshot(self, snapshot: Snapshot) -> None:
+        """Take changed amounts; what was used stays used."""
+        self._book.use_snapshot(snapshot)
+        self._forget_calls()
+
+    def use_feed(self, feed: SpendFeed) -> None:
+        """Take what the ledger knows; Redis hears its sum before what is no longer unposted."""
+        covered = self._book.take_feed(feed)
+        if covered is None:
+            return
+        self._forget_calls()
+        connection = self._membership.connection
+        if connection is not None and covered:
+            for payload in self._own.money(covered):
+                self._membership.queue(connection, payload)
+
+    def renew_leases(self) -> None:
+        """Renew the leases of running requests now, as the heartbeat does every ten seconds."""
+        self._membership.renew_leases()
+
+    def _forget_calls(self) -> None:
+        self._stamp += 1

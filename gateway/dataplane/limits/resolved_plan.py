@@ -1,0 +1,105 @@
+"""A LimitPlan with its counters looked up: what a decision goes over. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.dataplane.limits.token_bucket import TokenBucket
+
+if TYPE_CHECKING:
+    from gateway.dataplane.limits.budget_state import BudgetState, WindowState
+    from gateway.snapshot.model import RateLimit
+
+# What each metric costs is looked up by these in (1, input, output, input + output).
+REQUESTS, INPUT, OUTPUT, TOTAL = range(4)
+METRICS = {
+    "requests": REQUESTS,
+    "input_tokens": INPUT,
+    "output_tokens": OUTPUT,
+    "total_tokens": TOTAL,
+}
+IN_FLIGHT = "in_flight"
+
+_LEAST_WAIT_MS, _FIRST_WAIT_MS, _MOST_WAIT_MS = 1_000, 1_000, 30_000
+_WEIGHT = 0.1  # of the newest request in the learned time
+
+
+class LimitBucket(TokenBucket):
+    """The bucket of one RateLimit."""
+
+    __slots__ = ("limit", "metric")
+
+    def __init__(self, limit: RateLimit, *, at_us: int, share: float) -> None:
+        super().__init__(limit.amount, limit.per_seconds * 1_000_000, at_us=at_us, share=share)
+        self.limit = limit
+        self.metric = METRICS[limit.metric]
+
+    def take_limit(self, limit: RateLimit, share: float) -> None:
+        """Take a changed amount."""
+        self.limit = limit
+        self.metric = METRICS[limit.metric]
+        self.change(limit.amount, limit.per_seconds * 1_000_000, share=share)
+
+
+class ConcurrencyLimit:
+    """Requests in flight under one RateLimit, from admission to settlement.
+
+    When the next of them ends is not known, so what is told to a refused client is an estimate:
+    the mean time that requests of this limit have held their place, between 1 and 30 s.
+    """
+
+    __slots__ = ("__weakref__", "amount", "count", "limit", "mean_hold_ms")
+
+    def __init__(self, limit: RateLimit, *, share: float) -> None:
+        self.count = 0
+        self.mean_hold_ms = float(_FIRST_WAIT_MS)
+        self.take_limit(limit, share)
+
+    def take_limit(self, limit: RateLimit, share: float) -> None:
+        """Take a changed amount; of a share at least one, unless the amount is 0."""
+        self.limit = limit
+        self.amount = min(limit.amount, max(1, int(limit.amount * share)))
+
+    def find_wait_ms(self) -> int | None:
+        """Return an estimate of the time until a place is free; None: there is never one."""
+        if self.limit.amount <= 0:
+            return None
+        return int(min(max(self.mean_hold_ms, _LEAST_WAIT_MS), _MOST_WAIT_MS))
+
+    def end(self, held_us: int) -> None:
+        """Give one place back that was held for so long."""
+        self.count -= 1
+        self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * _WEIGHT
+
+
+class ResolvedPlan:
+    """Every counter that a claim on one LimitPlan touches."""
+
+    __slots__ = ("buckets", "budgets", "encoded", "leases", "token_buckets")
+
+    def __init__(
+        self,
+        buckets: tuple[LimitBucket, ...],
+        leases: tuple[ConcurrencyLimit, ...],
+        budgets: tuple[BudgetState, ...],
+    ) -> None:
+        self.buckets = buckets
+        self.token_buckets = tuple(bucket for bucket in buckets if bucket.metric != REQUESTS)
+        self.leases = leases
+        self.budgets = budgets
+        self.encoded: object = None  # the Redis limiter's own
+
+    def find_windows(self, started_at_us: int) -> tuple[WindowState, ...]:
+        """Return the window of each budget that a request belongs to."""
+        windows = []
+        for budget in self.budgets:
+            window = budget.current
+            if not window.start_us <= started_at_us < window.end_us:
+                window = budget.find_window(started_at_us)
+            windows.append(window)
+        return tuple(windows)
+
+
+# What a limiter keeps in ``Claim.state`` from admission to settlement: the plan, the windows that
+# the claim belongs to, and when it was admitted (monotonic microseconds).
+Held = tuple[ResolvedPlan, tuple["WindowState", ...], int]

@@ -1,0 +1,48 @@
+-- Put real counts in the place of reserved ones; give back the hold and the lease.
+--
+-- KEYS and the first three ARGV as in admit.lua
+-- ARGV[4]: "now requests input output hold unposted...": corrections of each metric, the hold that
+--          ends, and for each budget what this worker has charged and not seen posted (absolute)
+-- ARGV[5]: request id
+
+if is_stale() then
+  return 'STALE'
+end
+local plan = cmsgpack.unpack(ARGV[3])
+local words = numbers(ARGV[4])
+local now_us, hold = time_us(words[1]), words[5]
+local corrections = {[0] = words[2], words[3], words[4], words[3] + words[4]}
+local buckets, leases, budgets = plan[1], plan[2], plan[3]
+
+local at = 3
+for i = 1, buckets do
+  local correction = corrections[plan[at + 3]]
+  if correction ~= 0 then
+    local amount, period_us = plan[at + 1], plan[at + 2]
+    local level = drained(redis.call('GET', KEYS[2 + i]), amount, period_us, now_us) + correction
+    if level < 0 then
+      level = 0
+    end
+    store(KEYS[2 + i], level, now_us, amount, period_us)
+  end
+  at = at + 3
+end
+for i = 1, leases do
+  redis.call('ZREM', KEYS[2 + buckets + i], ARGV[5])
+  at = at + 2
+end
+local unposted = {}
+for word in string.gmatch(ARGV[4], '%S+') do
+  unposted[#unposted + 1] = word
+end
+for i = 1, budgets do
+  local key = KEYS[2 + buckets + leases + i]
+  if hold > 0 then
+    redis.call('HINCRBY', key, 'held:' .. JOURNAL, string.format('%.0f', -hold))
+  end
+  if redis.call('HSET', key, 'unposted:' .. JOURNAL, unposted[5 + i]) == 1 then
+    adopt(KEYS[2], key, plan[at + 6], now_us)
+  end
+  at = at + 6
+end
+return 1

@@ -1,0 +1,97 @@
+"""Step 4a: wait for a place at a saturated deployment, in fair order.
+
+While a client that streams waits, it may be sent comments so that nothing on the way gives it up.
+They begin late: with the first of them the status 200 is sent, and what goes wrong afterwards can
+only be told inside the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
+from gateway.dataplane.queue_slot import QueueFullError, QueueRefusedError, Slot
+from gateway.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from gateway.dataplane.fair_queue import FairQueue
+    from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.http.head import HeaderLines
+    from gateway.dataplane.serving_table import ServedRoute
+
+KEEPALIVE_SECONDS = 10.0  # proxies give a silent connection up after 30 to 60 seconds
+_COMMENT = b": waiting for a free engine\n\n"
+_ONE_WEIGHT = 1.0  # every organization has the same share
+
+
+async def wait_turn(
+    request: ActiveRequest,
+    route: ServedRoute,
+    queue: FairQueue,
+    exchange: HttpExchange,
+    stream_headers: HeaderLines,
+) -> Slot:
+    """Return the place that the request runs in.
+
+    ``stream_headers``: of the answer, should a stream have to begin while it waits. Raises
+    :class:`UnavailableError` when the queue is full or the wait was too long, and
+    :class:`ClientGoneError`.
+    """
+    slot = queue.try_enter(request.cost)
+    if slot is not None:
+        return slot
+    if request.is_client_gone:
+        raise ClientGoneError("The client left.")
+    policy = route.route.queue
+    keeper: _Keeper | None = None
+    try:
+        waiter = queue.enter(
+            route_id=route.route.id,
+            organization_id=request.identity.organization_id,
+            weight=_ONE_WEIGHT,
+            priority=policy.priority,
+            cost=request.cost,
+            size=policy.size,
+            deadline_seconds=policy.deadline_seconds,
+        )
+        request.waiter = waiter
+        if request.identity.is_stream:
+            keeper = _Keeper(exchange, stream_headers)
+        return await waiter
+    except QueueRefusedError as error:
+        is_full = isinstance(error, QueueFullError)
+        raise UnavailableError(
+            "The model is at its capacity and its queue is full."
+            if is_full
+            else f"The model was at its capacity for {policy.deadline_seconds:g} s.",
+            code="queue_full" if is_full else "queue_timeout",
+            retry_after_seconds=error.retry_after_seconds,
+        ) from None
+    finally:
+        request.waiter = None
+        if keeper is not None:
+            keeper.stop()
+
+
+class _Keeper:
+    """Sends a comment now and then while its request waits."""
+
+    __slots__ = ("_exchange", "_headers", "_timer")
+
+    def __init__(self, exchange: HttpExchange, headers: HeaderLines) -> None:
+        self._exchange = exchange
+        self._headers = headers
+        self._timer = asyncio.get_running_loop().call_later(KEEPALIVE_SECONDS, self._send)
+
+    def _send(self) -> None:
+        exchange = self._exchange
+        if exchange.is_gone:
+            return
+        if not exchange.has_begun:
+            exchange.begin_stream(200, self._headers)
+        exchange.send(_COMMENT)
+        self._timer = asyncio.get_running_loop().call_later(KEEPALIVE_SECONDS, self._send)
+
+    def stop(self) -> None:
+        self._timer.cancel()

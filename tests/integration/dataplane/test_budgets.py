@@ -1,0 +1,216 @@
+"""Budgets: money is held before it is spent, and a stream ends when it ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from billing.budgets.spend_feed import FILE_NAME, SpendFeed, WindowSpend
+from billing.budgets.window import window_at
+from billing.usage.event import RequestStatus
+from gateway.snapshot.model import Budget
+from tests.factories.engine_replies import (
+    STREAM_HEAD,
+    answer,
+    chat_reply,
+    chunk,
+    piece,
+    stream,
+    usage,
+    whole,
+)
+from tests.factories.snapshots import put_file
+from tests.fixtures.data_plane import DataPlaneProcess
+from tests.fixtures.processes import wait_for
+from tests.fixtures.scripted_engine import Pause, ScriptedEngine
+from tests.integration.dataplane.test_rate_limits import one_shot, served
+
+_numbers = itertools.count(1)
+# The factory's prices: 2.5 EUR a million input tokens, 10 EUR a million output tokens.
+INPUT, OUTPUT = Decimal("0.0000025"), Decimal("0.00001")
+
+
+def budget(
+    amount: str, *, scope: str = "key", scope_id: str = "key_good", **more: object
+) -> Budget:
+    return Budget(
+        f"bud_{next(_numbers)}",
+        "test",
+        scope,
+        scope_id,
+        **{"window": "daily", "amount": amount, "currency": "EUR", **more},  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def paid(plane: DataPlaneProcess, engine: ScriptedEngine) -> Iterator[DataPlaneProcess]:
+    """Return a data plane whose budgets the test publishes; they are gone afterwards."""
+    engine.reply(whole(chat_reply(counts=usage(100, 100))))  # 0.00125 EUR
+    yield plane
+    plane.publish()
+    served(plane)
+
+
+def publish(plane: DataPlaneProcess, *budgets: Budget, unpriced: tuple[str, ...] = ()) -> None:
+    plane.publish(budgets=budgets, unpriced=unpriced)
+    served(plane)
+
+
+def publish_spend(plane: DataPlaneProcess, spent: dict[str, tuple[Budget, str]]) -> None:
+    """Put a feed that says what the ledger knows."""
+    now_us = time.time_ns() // 1000
+    feed = SpendFeed(
+        version=now_us,
+        spent={
+            name: WindowSpend(window_at(one.window, one.time_zone, now_us).start_us, amount)
+            for name, (one, amount) in spent.items()
+        },
+    )
+    put_file(plane.state_dir / FILE_NAME, msgspec.json.encode(feed))
+
+
+def test_an_exhausted_budget_is_told_with_its_reset(
+    paid: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    small = budget("0.004")
+    publish(paid, small)
+    codes = []
+    while 402 not in codes:
+        reply = paid.chat(max_tokens=100)
+        codes.append(reply.status_code)
+    assert codes in ([200, 200, 402], [200, 200, 200, 402])
+    told = reply.json()["error"]
+    assert (told["code"], told["budget"]["id"]) == ("budget_exhausted", small.id)
+    assert told["budget"]["resets_at"].endswith("T00:00:00Z")
+    assert reply.headers["x-should-retry"] == "false"
+    assert len(engine.requests) == len(codes) - 1
+    assert Decimal(told["budget"]["remaining"]) >= 0
+
+
+@pytest.mark.parametrize(("amount", "status"), [("0", 402), ("1000000", 200)])
+def test_zero_is_a_stop_and_much_is_much(paid: DataPlaneProcess, amount: str, status: int) -> None:
+    publish(paid, budget(amount, scope="organization", scope_id="org_1", window="lifetime"))
+    assert paid.chat().status_code == status
+    assert paid.chat(secret="fb-test-limited").status_code == status
+
+
+def test_a_soft_budget_warns(paid: DataPlaneProcess) -> None:
+    soft = budget("0.001", is_hard=False)
+    publish(paid, soft)
+    first = paid.chat()
+    assert "x-forebay-budget-warning" not in first.headers
+    second = paid.chat()
+    assert (second.status_code, second.headers["x-forebay-budget-warning"]) == (200, soft.id)
+
+
+def test_many_at_once_do_not_overspend(paid: DataPlaneProcess, engine: ScriptedEngine) -> None:
+    hard = budget("0.01", scope="project", scope_id="proj_1")  # room for eight such requests
+    publish(paid, hard)
+    engine.reply(Pause(0.2), whole(chat_reply(counts=usage(20, 100))))  # 0.00105 EUR
+    with ThreadPoolExecutor(50) as pool:
+        # A model whose replies nobody has seen yet: what is held is what is guessed without them.
+        codes = list(pool.map(lambda _: one_shot(paid, "modèle"), range(100)))
+    assert set(codes) == {200, 402}
+    assert Decimal("0.00105") * codes.count(200) <= Decimal("0.01")
+    assert len(engine.requests) == codes.count(200) >= 3
+
+
+def test_what_the_engine_refuses_costs_nothing(
+    paid: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    publish(paid, budget("0.004"))
+    engine.reply(whole({"error": {"message": "no"}}, 400))
+    assert {paid.chat().status_code for _ in range(30)} == {400}
+    engine.reply(whole(chat_reply(counts=usage(100, 100))))
+    assert paid.chat(max_tokens=100).status_code == 200
+
+
+def test_the_ledger_is_believed_within_a_second(paid: DataPlaneProcess) -> None:
+    daily = budget("5")
+    publish(paid, daily)
+    publish_spend(paid, {daily.id: (daily, "5.000000000001")})
+    wait_for(lambda: paid.chat().status_code == 402, "the spend is known", 2)
+    publish_spend(paid, {daily.id: (daily, "1")})
+    wait_for(lambda: paid.chat().status_code == 200, "the correction is known", 2)
+    publish_spend(paid, {daily.id: (daily, "5")})
+    wait_for(lambda: paid.chat().status_code == 402, "the spend is known", 2)
+    publish(paid, msgspec.structs.replace(daily, amount="6"))  # raised by an admin
+    assert paid.chat().status_code == 200
+
+
+def test_yesterdays_spend_is_not_todays(paid: DataPlaneProcess) -> None:
+    daily = budget("5")
+    publish(paid, daily)
+    feed = SpendFeed(
+        version=time.time_ns() // 1000, spent={daily.id: WindowSpend(1_700_000_000_000_000, "99")}
+    )
+    put_file(paid.state_dir / FILE_NAME, msgspec.json.encode(feed))
+    time.sleep(0.5)
+    assert paid.chat().status_code == 200
+
+
+def test_without_a_price_a_budget_lets_nothing_through(
+    paid: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    publish(paid, budget("5"), unpriced=("small",))
+    refused = paid.chat()
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "route_unpriced")
+    assert engine.requests == []
+    assert paid.chat(secret="fb-test-limited").status_code == 200  # no budget of its own
+
+
+def words_at_a_pace(count: int, seconds: float) -> list[bytes | Pause]:
+    steps: list[bytes | Pause] = [STREAM_HEAD]
+    for number in range(1, count + 1):
+        steps += [piece(chunk(f"w{number} ", counts=usage(10, number))), Pause(seconds)]
+    return steps
+
+
+def test_a_stream_ends_when_its_money_does(paid: DataPlaneProcess, engine: ScriptedEngine) -> None:
+    publish(paid, budget("0.005"))  # about 490 output tokens
+    engine.reply(*words_at_a_pace(2000, 0.002))
+    reply = paid.chat(stream=True, stream_options={"include_usage": False})
+    assert reply.status_code == 200
+    events = [line[6:] for line in reply.text.split("\n") if line.startswith("data: ")]
+    assert "[DONE]" not in events
+    marker, error = json.loads(events[-2]), json.loads(events[-1])["error"]
+    assert marker["choices"][0]["finish_reason"] == "length"
+    assert (marker["id"], marker["model"]) == ("chatcmpl-1", "small")
+    assert (error["code"], error["budget"]["amount"]) == ("budget_exhausted", "0.005")
+    engine.requests[0].wait_left(2)
+    close = paid.close_of(reply)
+    assert (close.status, close.error_code) == (RequestStatus.TRUNCATED, "budget_exhausted")
+    produced = close.usage.output_tokens
+    assert produced is not None
+    # Billed exactly for what came: the words that the client has.
+    assert produced == len(events) - 2
+    charged = 10 * INPUT + produced * OUTPUT
+    # All but a little of the money was used, and little more: what 0.1 s and a pass can produce.
+    assert Decimal("0.0042") < charged < Decimal("0.005") + 150 * OUTPUT
+    assert paid.chat(max_tokens=500).status_code == 402
+
+
+def test_a_long_stream_with_money_is_topped_up(
+    paid: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    publish(paid, budget("1"))
+    engine.reply(*words_at_a_pace(800, 0.001), piece(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+    reply = paid.chat(stream=True)
+    assert reply.text.endswith("data: [DONE]\n\n")
+    assert paid.close_of(reply).status is RequestStatus.COMPLETED
+
+
+def test_a_stream_without_money_is_refused_before_it_begins(
+    paid: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    publish(paid, budget("0.0001"))
+    engine.reply(stream(*answer(["x"])))
+    assert paid.chat(stream=True).status_code == 402
+    assert engine.requests == []

@@ -1,0 +1,137 @@
+"""Waiting for a place at a saturated deployment, as clients meet it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import msgspec
+import pytest
+
+from billing.usage.event import RequestStatus
+from gateway.snapshot.model import QueuePolicy
+from tests.factories.engine_replies import answer, chat_reply, stream, whole
+from tests.factories.snapshots import make_snapshot
+from tests.fixtures.data_plane import DataPlaneProcess
+from tests.fixtures.processes import wait_for
+from tests.fixtures.scripted_engine import Fin, Gate, ScriptedEngine
+from tests.integration.dataplane.test_clients_that_leave import start
+from tests.integration.dataplane.test_rate_limits import one_shot, served
+
+
+@pytest.fixture
+def narrow(plane: DataPlaneProcess, engine: ScriptedEngine) -> Iterator[DataPlaneProcess]:
+    """Return a data plane whose tests bound a deployment; the bound is gone afterwards."""
+    engine.reply(whole(chat_reply()))
+    yield plane
+    plane.publish()
+    served(plane)
+
+
+def bound(plane: DataPlaneProcess, max_in_flight: int, **policy: object) -> None:
+    """Let ``small`` run so many at a time, and its requests wait by ``policy``."""
+    base = make_snapshot(plane.version + 1, plane.engine_url, dead_url=plane.dead_url)
+    replace = msgspec.structs.replace
+    deployment = replace(base.deployments["dep_small"], max_in_flight=max_in_flight)
+    route = replace(base.routes["small"], queue=msgspec.convert(policy, QueuePolicy))
+    plane.publish(
+        replace(
+            base,
+            deployments={**base.deployments, "dep_small": deployment},
+            routes={**base.routes, "small": route},
+        )
+    )
+    served(plane)
+
+
+def test_the_engine_gets_no_more_than_the_bound(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    bound(narrow, 2)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(one_shot, narrow) for _ in range(8)]
+        wait_for(lambda: len(engine.requests) == 2, "two are at the engine", 10)
+        time.sleep(0.3)  # nothing more may come
+        assert len(engine.requests) == 2
+        gate.set()
+        assert [one.result() for one in running] == [200] * 8
+    assert len(engine.requests) == 8
+
+
+def test_a_full_queue_and_a_long_wait_are_told_with_a_retry_after(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    bound(narrow, 1, size=1, deadline_seconds=0.4)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(one_shot, narrow)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        waiting = pool.submit(narrow.chat)
+        time.sleep(0.1)
+        full = httpx.post(
+            f"{narrow.url}/v1/chat/completions",
+            json={"model": "small", "messages": [{"role": "user", "content": "Hi"}]},
+            headers={"authorization": "Bearer fb-test-good"},
+        )
+        assert (full.status_code, full.json()["error"]["code"]) == (503, "queue_full")
+        assert int(full.headers["retry-after"]) >= 1
+        late = waiting.result()
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "queue_timeout")
+        assert "retry-after-ms" in late.headers
+        gate.set()
+        assert running.result() == 200
+    close = narrow.close_of(late)
+    assert (close.status, close.http_status) == (RequestStatus.FAILED, 503)
+    assert narrow.chat().status_code == 200  # the place is free again
+
+
+def test_who_leaves_the_queue_is_dropped_at_once(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    bound(narrow, 1, size=1)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(one_shot, narrow)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        waiting = start(narrow)
+        time.sleep(0.1)
+        waiting.close()
+        time.sleep(0.1)
+        # Its place in the queue of one is free, and the engine never hears of it.
+        follower = pool.submit(one_shot, narrow)
+        time.sleep(0.1)
+        gate.set()
+        assert [running.result(), follower.result()] == [200, 200]
+    assert len(engine.requests) == 2
+
+
+def test_places_come_free_when_engines_fail_and_clients_stop(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    bound(narrow, 1, deadline_seconds=1.0)
+    engine.reply(Fin())
+    assert [narrow.chat().status_code for _ in range(3)] == [502] * 3
+    engine.reply(stream(*answer(["a", "b"])))
+    assert [narrow.chat(stream=True).status_code for _ in range(3)] == [200] * 3
+
+
+def test_a_bound_that_is_lifted_lets_everybody_in(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    bound(narrow, 1)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(one_shot, narrow) for _ in range(4)]
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        narrow.publish()
+        wait_for(lambda: len(engine.requests) == 4, "the others are too", 5)
+        gate.set()
+        assert [one.result() for one in running] == [200] * 4
