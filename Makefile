@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 OUT ?=
 
-.PHONY: help up test check format bench-overhead bench-accounting lock clean
+.PHONY: help up test check format bench-overhead bench-accounting bench-overload lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -42,6 +42,9 @@ bench-overhead: $(VENV)/.dev ## Data plane beside nginx and direct, one core (OU
 
 bench-accounting: $(VENV)/.dev ## Journal to PostgreSQL: events/s and settlement lag (OUT=file.json)
 	@$(BIN)/python -m benchmarks.accounting $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+bench-overload: $(VENV)/.dev ## Ten times the capacity on a simulated engine (OUT=file.json)
+	@$(BIN)/python -m benchmarks.overload $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml
 	@$(BIN)/python deploy/make_locks.py

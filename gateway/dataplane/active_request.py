@@ -207,6 +207,14 @@ class ActiveRequest:
         return self.stream_usage is not None and now - self._progress_at >= every_seconds
 
     @property
+    def real_cost(self) -> float | None:
+        """What the request took of its engine, in the unit of ``cost``; None if nobody knows."""
+        usage = self.usage if self.stream_usage is None else self.stream_usage.total()
+        if usage.input_tokens is None and usage.output_tokens is None:
+            return None
+        return float((usage.input_tokens or 0) + (usage.output_tokens or 0))
+
+    @property
     def produced_tokens(self) -> int:
         """Output tokens that the engine has counted for a running stream so far."""
         if self.stream_usage is None or not self.stream_usage.is_known:

@@ -6,8 +6,6 @@ Refused here, a request has cost nothing.
 
 from __future__ import annotations
 
-import secrets
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from billing.usage.event import OpenRecord, RequestIdentity
@@ -25,31 +23,6 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import ApiKeyEntry
 
 _RETRY_AFTER_SECONDS = 1.0  # how often the journal tries for room
-
-
-class RequestIds:
-    """Makes request ids for one process: time-ordered, unique across processes.
-
-    The form of :mod:`billing.ids`, with 48 random bits drawn once a process and a counter instead
-    of a draw from the kernel for each.
-    """
-
-    __slots__ = ("_count", "_ms", "_prefix", "_process")
-
-    def __init__(self) -> None:
-        self._ms = 0
-        self._prefix = ""  # all but the counter, in one millisecond
-        self._process = secrets.token_hex(6)
-        self._count = secrets.randbits(31)
-
-    def next(self, now_us: int) -> str:
-        """Return a new id for a request that arrived at ``now_us``."""
-        self._count = (self._count + 1) & 0xFFFFFFFF
-        now_ms = now_us // 1000
-        if now_ms != self._ms:
-            self._ms = now_ms
-            self._prefix = f"req_{now_ms:012x}{self._process}"
-        return f"{self._prefix}{self._count:08x}"
 
 
 class Arrival(NamedTuple):
@@ -117,8 +90,3 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
         reservation=reservation,
         cost=0.0 if guess is None else float(guess.input_tokens + guess.output_tokens),
     )
-
-
-def arrival_us() -> int:
-    """Return now, in microseconds since the epoch."""
-    return time.time_ns() // 1000

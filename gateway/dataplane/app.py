@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from gateway.dataplane.admit import arrival_us
 from gateway.dataplane.answer import WholeAnswer, error_answer
 from gateway.dataplane.chat import serve_generation
 from gateway.dataplane.health import health, ready
@@ -12,6 +11,7 @@ from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.model_list import get_model, list_models
 from gateway.dataplane.plane import DataPlane
 from gateway.dataplane.receipts import get_receipt
+from gateway.dataplane.request_ids import arrival_us
 from gateway.errors import ApiError, MethodNotAllowedError, NotFoundError
 
 # Clients differ in whether their base URL ends with /v1; some put it twice.

@@ -119,7 +119,7 @@ async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) 
         answer = _answer_failure(request, error)
     finally:
         if slot is not None:
-            slot.leave()
+            slot.leave(request.real_cost)
         request.settle()
     if answer is not None:
         answer.headers += _decision_lines(request, route)

@@ -9,12 +9,13 @@ from backends.http_pool import Endpoint
 from backends.write_queue import WriteQueue
 from billing.usage.journal import JournalWriter
 from gateway.dataplane.active_request import ActiveRequest, GatewayStoppedError
-from gateway.dataplane.admit import RequestIds
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.estimate import Estimator
 from gateway.dataplane.idempotency.serve_once import make_idempotency
 from gateway.dataplane.limits.local_limiter import LocalLimiter
-from gateway.dataplane.limits.types import Limiter, LimitPlan
+from gateway.dataplane.limits.redis_limiter import RedisLimiter
+from gateway.dataplane.limits.types import LimitPlan
+from gateway.dataplane.request_ids import RequestIds
 from gateway.dataplane.serving_table import (
     EndpointRegistry,
     QueueRegistry,
@@ -52,7 +53,7 @@ class DataPlane:
         self.request_ids = RequestIds()
         self.estimator = Estimator()
         self.idempotency = make_idempotency(config, loop)
-        self.limiter: Limiter = LocalLimiter(self.journal.journal_id)
+        self.limiter = self._make_limiter()
         self.active: set[ActiveRequest] = set()
         self.table: ServingTable | None = None
         self.is_draining = False
@@ -107,6 +108,21 @@ class DataPlane:
         for request in list(self.active):
             request.interrupt()
             request.end_waiting(GatewayStoppedError("The gateway is shutting down."))
+
+    def _make_limiter(self) -> LocalLimiter | RedisLimiter:
+        """Return what decides on limits and money: with the other workers through Redis, if any.
+
+        Without Redis each of several workers has its share of every limit and budget.
+        """
+        config, journal_id = self.config, self.journal.journal_id
+        if config.redis_url is None:
+            return LocalLimiter(journal_id, share=1 / config.workers)
+        return RedisLimiter(config.redis_url, journal_id, workers=config.workers)
+
+    async def join(self) -> None:
+        """Meet the other workers, before the first request is served."""
+        if isinstance(self.limiter, RedisLimiter):
+            await self.limiter.start()
 
     async def hand_over(self) -> None:
         """Send to others what they should know of this worker's end, for a moment at most."""

@@ -70,9 +70,10 @@ def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
         param = None if member is None else member[1]
         raise InvalidRequestError(f"{text}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(
-            f"The body is not valid JSON: {error}.", code="malformed_json"
-        ) from None
+        problem = f"The body is not valid JSON: {error}."
+        if not body.strip():
+            problem = "The body is empty; it must be a JSON object."
+        raise InvalidRequestError(problem, code="malformed_json") from None
     except RecursionError:
         raise InvalidRequestError("The body is nested too deeply.", code="malformed_json") from None
 

@@ -44,7 +44,7 @@ async def wait_turn(
     if request.is_client_gone:
         raise ClientGoneError("The client left.")
     policy = route.route.queue
-    keeper: _Keeper | None = None
+    keeper = _Keeper(exchange, stream_headers) if request.identity.is_stream else None
     try:
         waiter = queue.enter(
             route_id=route.route.id,
@@ -56,8 +56,6 @@ async def wait_turn(
             deadline_seconds=policy.deadline_seconds,
         )
         request.waiter = waiter
-        if request.identity.is_stream:
-            keeper = _Keeper(exchange, stream_headers)
         return await waiter
     except QueueRefusedError as error:
         is_full = isinstance(error, QueueFullError)

@@ -44,6 +44,7 @@ async def _serve(config: DataPlaneConfig, listener: socket.socket, index: int) -
     plane = DataPlane(config, loop, index=index)
     app = DataPlaneApp(plane)
     server = HttpServer(loop, handler=app.serve, refuse=app.refuse, writes=plane.writes)
+    await plane.join()
     await server.start(listener)
     # What is here now stays; requests make little garbage that only the collector can free.
     gc.freeze()

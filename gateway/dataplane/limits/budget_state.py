@@ -40,6 +40,8 @@ class WindowState:
         "held",
         "is_hard",
         "others",
+        "others_peak",
+        "others_peak_before",
         "owner",
         "pending",
         "spent",
@@ -56,6 +58,8 @@ class WindowState:
         self.is_hard = owner.is_hard
         self.spent = spent
         self.others = 0
+        self.others_peak = 0  # the most that was heard of since the last heartbeat
+        self.others_peak_before = 0  # and in the time before
         self.held = 0
         self.used = spent
         self.taken = 0
@@ -79,7 +83,9 @@ class WindowState:
         if share >= 1.0:
             self.allowance = None
         else:
-            left = max(0, self.amount - self.used)
+            # Others may hold more again than when last heard of: what they held lately counts.
+            others = max(self.others, self.others_peak, self.others_peak_before)
+            left = max(0, self.amount - self.used + self.others - others)
             # In parts per million, rounded down: a share never adds up to more than the whole.
             self.allowance = left * int(share * 1_000_000) // 1_000_000
 
@@ -103,12 +109,6 @@ class WindowState:
         self.used += hold
         self.taken += hold
 
-    def turn(self, hold: int, charge: int) -> None:
-        """Give a hold back and count what was charged in its place."""
-        self.held -= hold
-        self.used += charge - hold
-        self.taken += charge - hold
-
     def set_spent(self, spent: int) -> None:
         """Take what the ledger says."""
         self.used += spent - self.spent
@@ -118,6 +118,13 @@ class WindowState:
         """Take what other workers hold and have not posted."""
         self.used += others - self.others
         self.others = others
+        if others > self.others_peak:  # noqa: PLR1730  (max() is a call)
+            self.others_peak = others
+
+    def turn_peaks(self) -> None:
+        """Begin another time in which the peak is kept."""
+        self.others_peak_before = self.others_peak
+        self.others_peak = self.others
 
 
 class BudgetState:

@@ -120,6 +120,12 @@ class Counters:
         for budget in list(self.budgets.values()):
             budget.split(share)
 
+    def turn_peaks(self) -> None:
+        """Begin another time in which the most that others held is kept."""
+        for budget in list(self.budgets.values()):
+            for window in budget.windows.values():
+                window.turn_peaks()
+
     def own_windows(self) -> list[WindowState]:
         """Return the budget windows in which this process holds or has charged something."""
         return [
@@ -137,6 +143,8 @@ class Counters:
         in_use += [b for b in self.budgets.values() if b.share < 1.0 or not b.is_idle()]
         self._in_use = in_use
         self.plans.clear()
+        # What is still there is in use, or a running claim refers to it, which may use it yet.
+        self._in_use = [*self.buckets.values(), *self.leases.values(), *self.budgets.values()]
 
     def _find_bucket(self, limit: RateLimit) -> LimitBucket:
         bucket = self.buckets.get(limit.id)

@@ -31,11 +31,18 @@ def chunks(many: Sequence[One]) -> Iterator[Sequence[One]]:
 
 
 def money_calls(
-    scripts: RedisScripts, windows: Iterable[WindowState], *, version: int, now_us: int, at_us: int
+    scripts: RedisScripts,
+    windows: Iterable[WindowState],
+    *,
+    is_whole: bool,
+    version: int,
+    now_us: int,
+    at_us: int,
 ) -> Iterator[bytes]:
     """Yield the calls that write what is held and unposted in each window.
 
-    What is held is left out where a decision is under way, whose outcome is not known yet.
+    What is held is left out where a decision is under way, whose outcome is not known yet; not so
+    when ``is_whole``: then the server refuses all that was asked before.
     ``now_us`` is 0 but for tests, ``at_us`` the wall clock.
     """
     for some in chunks(list(windows)):
@@ -43,7 +50,7 @@ def money_calls(
         arguments: list[bytes] = []
         for window in some:
             arguments += (
-                b"" if window.pending else b"%d" % window.held,
+                b"" if window.pending and not is_whole else b"%d" % window.held,
                 b"%d" % window.unposted,
                 b"%d" % version,
                 b"%d" % window.spent,

@@ -2,8 +2,9 @@
 
 A server that is new or has lost its memory has another run id, or no generation: then its epochs are
 gone too, every worker's next call is answered ``STALE``, and each writes back what is its own before
-it asks again. Until all that were there before have done so, or ``GRACE`` is over, each worker may
-use only its own share of the money and of the places in flight.
+it asks again. Until all that were there before have done so, or ``GRACE_US`` is over, hard budgets and
+places in flight are not given on the word of a Redis that does not know everybody: after an outage
+a worker goes on with its own share of the money, after a mere loss of memory claims on money wait.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Membership:
             return
         if self.is_ready:
             self.is_ready = False
-            self._book.counters.split_money(self.share)
+            self._book.counters.split_money(0.0)  # claims on money wait, some milliseconds mostly
         _LOG.warning("limits: Redis does not know this worker any more; writing back what is ours")
         self._join(self.connection)
         self._wake.set()
@@ -223,6 +224,7 @@ class Membership:
                 self.on_word(self._scripts.epoch, reply)
             beats += 1
             if self.is_ready:
+                self._book.counters.turn_peaks()
                 for payload in self._own.own_money():
                     self.queue(connection, payload)
                 if beats % LEASE_BEATS == 0:
@@ -252,7 +254,7 @@ class Membership:
     def _go_alone(self) -> None:
         """Decide by this worker's own share from here on."""
         counters = self._book.counters
-        if self.is_ready or counters.money_share >= 1.0:
+        if self.is_ready or counters.money_share in (0.0, 1.0):
             counters.split_money(self.share)
         self.is_ready = False
         counters.scale(self.share)

@@ -65,7 +65,7 @@ class OwnPart:
         for budget in list(counters.budgets.values()):
             known.update(dict.fromkeys(budget.windows.values()))
         self._stood = []
-        yield from self.money(known)
+        yield from self.money(known, is_whole=True)
         yield from level_calls(
             self._scripts,
             list(counters.buckets.values()),
@@ -74,12 +74,13 @@ class OwnPart:
         )
         yield from self.leases()
 
-    def money(self, windows: Iterable[WindowState]) -> Iterator[bytes]:
+    def money(self, windows: Iterable[WindowState], *, is_whole: bool = False) -> Iterator[bytes]:
         """Yield the calls that write what is held and unposted in some windows."""
         now_us = self._now_us()
         yield from money_calls(
             self._scripts,
             windows,
+            is_whole=is_whole,
             version=self.version,
             now_us=now_us,
             at_us=now_us or self._wall_us(),

@@ -32,9 +32,7 @@ def read_answer(
     levels = [float(word) for word in words[1:leases_at]]
     at = money_at + 1
     for window in windows:
-        others = int(words[at])
-        window.used += others - window.others
-        window.others = others
+        window.set_others(int(words[at]))
         at += 2
     if words[0] == b"1":
         warnings = explain.used_up(windows) if windows else ()

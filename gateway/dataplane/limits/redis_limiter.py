@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hiredis import ReplyError
 
+from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.encode_plan import EncodedPlan
 from gateway.dataplane.limits.local_limiter import LocalLimiter, monotonic_us, wall_us
 from gateway.dataplane.limits.membership import Membership
 from gateway.dataplane.limits.own_part import OwnPart
 from gateway.dataplane.limits.read_answer import read_answer
 from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
+from gateway.dataplane.limits.redis_top_up import TopUps
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import Budget, Snapshot
 
 DECISION_SECONDS = 0.1  # Redis answers within it, or is away
+WAIT_SECONDS = 0.05  # between two tries of a claim on money that others have to write back first
 
 
 class _Asked(NamedTuple):
@@ -42,16 +45,6 @@ class _Asked(NamedTuple):
     calls: EncodedPlan
     epoch: int
     future: asyncio.Future[Outcome]
-
-
-class _AskedMore(NamedTuple):
-    """A top-up under way."""
-
-    claim: Claim
-    calls: EncodedPlan
-    epoch: int
-    future: asyncio.Future[Budget | None]
-    more: tuple[int, int]  # output tokens and nano
 
 
 def _server_time() -> int:
@@ -94,6 +87,14 @@ class RedisLimiter:
             timeout_seconds=decision_seconds,
             now_us=now_us,
             on_change=self._forget_calls,
+        )
+        self._top_ups = TopUps(
+            self._book,
+            self._membership,
+            self._scripts,
+            now_us=now_us,
+            calls_for=self._calls_for,
+            look_after=self._look_after,
         )
 
     @property
@@ -186,7 +187,26 @@ class RedisLimiter:
         )
         if outcome.refusal is None and calls.plan.leases:
             self._own.running[claim.request_id] = claim
-        self._answer(claim, future, outcome)
+        if self._is_to_wait(outcome) and not future.done():
+            loop = asyncio.get_running_loop()
+            loop.call_later(WAIT_SECONDS, self._ask_again, claim, future)
+        else:
+            self._answer(claim, future, outcome)
+
+    def _is_to_wait(self, outcome: Outcome) -> bool:
+        """Tell whether a claim on money was refused only because others have yet to write back."""
+        refusal = outcome.refusal
+        return (
+            refusal is not None
+            and refusal.budget is not None
+            and refusal.retry_after_ms == explain.SHARE_WAIT_MS
+            and self.is_shared
+            and not self._membership.is_ready
+        )
+
+    def _ask_again(self, claim: Claim, future: asyncio.Future[Outcome]) -> None:
+        if not future.done():
+            self._ask_admit(claim, future)
 
     def _answer(self, claim: Claim, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
         if not future.done():
@@ -204,45 +224,7 @@ class RedisLimiter:
 
     async def top_up(self, claim: Claim, *, output_tokens: int, hold_nano: int) -> Budget | None:
         """Reserve more for a running request; return the hard budget without room for it."""
-        if self._membership.connection is None or claim.state is None:
-            return self._book.top_up(claim, output_tokens=output_tokens, hold_nano=hold_nano)
-        future: asyncio.Future[Budget | None] = asyncio.get_running_loop().create_future()
-        self._ask_top_up(claim, (output_tokens, hold_nano), future)
-        # Cancelled, the answer still counts: the claim has grown, and its settlement gives it back.
-        return await future
-
-    def _ask_top_up(
-        self, claim: Claim, more: tuple[int, int], future: asyncio.Future[Budget | None]
-    ) -> None:
-        connection = self._membership.connection
-        if connection is None or claim.state is None:
-            struck = self._book.top_up(claim, output_tokens=more[0], hold_nano=more[1])
-            if not future.done():
-                future.set_result(struck)
-            return
-        calls = self._calls_for(cast("Held", claim.state)[0], claim.started_at_us)
-        for window in calls.windows:
-            window.pending += 1
-        asked = _AskedMore(claim, calls, self._scripts.epoch, future, more)
-        payload = calls.top_up(self._now_us(), *more)
-        connection.send(payload, self._on_top_up, asked, is_urgent=True)
-
-    def _on_top_up(self, asked: _AskedMore, reply: Any) -> None:
-        claim, calls, epoch, future, more = asked
-        for window in calls.windows:
-            window.pending -= 1
-        if type(reply) is not int:
-            self._look_after(epoch, reply)
-            self._ask_top_up(claim, more, future)
-            return
-        connection = self._membership.connection
-        if reply == 0 and claim.state is not None:
-            self._book.take_more(claim, output_tokens=more[0], hold_nano=more[1])
-        elif reply == 0 and connection is not None:  # settled meanwhile: it goes back
-            back = calls.settle(claim.request_id, self._now_us(), (0, 0, -more[0]), more[1])
-            self._membership.queue(connection, back)
-        if not future.done():
-            future.set_result(calls.windows[reply - 1].owner.budget if reply else None)
+        return await self._top_ups.ask(claim, output_tokens, hold_nano)
 
     def settle(
         self,

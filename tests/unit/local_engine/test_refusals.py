@@ -60,6 +60,46 @@ def check(raw: bytes) -> None:
             ),
             "max_tokens",
         ),
+        (
+            {"max_tokens": 10**30},
+            (
+                f"max_tokens={10**30} cannot be greater than max_model_len=2048. Please request fewer "
+                f"output tokens. (parameter=max_tokens, value={10**30})"
+            ),
+            "max_tokens",
+        ),
+        (
+            {"min_tokens": 10**30},
+            (
+                f"min_tokens={10**30} cannot be greater than max_model_len=2048. "
+                f"(parameter=min_tokens, value={10**30})"
+            ),
+            "min_tokens",
+        ),
+        (
+            {"top_k": 1 << 31},
+            (
+                "top_k must be at most 2147483647, got 2147483648. "
+                "(parameter=top_k, value=2147483648)"
+            ),
+            "top_k",
+        ),
+        (
+            {"repetition_penalty": 1e300},
+            (
+                "repetition_penalty must be at most 1000000, got 1e+300. "
+                "(parameter=repetition_penalty, value=1e+300)"
+            ),
+            "repetition_penalty",
+        ),
+        (
+            {"seed": 10**30},
+            (
+                "1 validation error:\n  {'type': 'less_than', 'loc': 'body.seed', 'msg': 'Input "
+                f"should be less than 9223372036854775808', 'input': '{10**30}'}}"
+            ),
+            "body.seed",
+        ),
         ({"n": 0}, "n must be at least 1, got 0.", None),
         (
             {"messages": []},
@@ -107,6 +147,38 @@ def test_wording_of_vllm(body: dict[str, Any], message: str, param: str | None) 
 )
 def test_what_is_no_request_is_refused(raw: bytes) -> None:
     assert refusal(raw).status == 400
+
+
+@pytest.mark.parametrize("raw", [b"", b" \r\n\t"])
+def test_a_body_of_nothing_is_called_empty(raw: bytes) -> None:
+    assert "the body is empty" in str(refusal(raw))
+
+
+@pytest.mark.parametrize("member", ["max_tokens", "seed", "temperature", "an_unknown_one"])
+def test_a_number_of_thousands_of_digits_is_refused_in_our_words(member: str) -> None:
+    error = refusal(b'{"messages": [], "%s": %s}' % (member.encode(), b"9" * 5000))
+    assert "a whole number of more than 1000 digits" in str(error)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "member",
+    [
+        *("max_tokens", "min_tokens", "n", "top_k", "seed", "temperature", "top_p", "min_p"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+    ],
+)
+def test_huge_numbers_are_refused_and_the_sentence_holds(member: str, sign: int) -> None:
+    for literal in (f"{sign * 10**30}", f"{sign}e300", f"{sign}e400"):
+        error = refusal(
+            b'{"messages": [{"role": "user", "content": "x"}], "%s": %s}'
+            % (member.encode(), literal.encode())
+        )
+        assert error.status == 400
+        assert member in str(error)
+        assert str(error.param).removeprefix("body.") in {member, "None"}
+        is_of_low_end = "at least" in str(error) or "greater than" in str(error)
+        assert sign < 0 or not is_of_low_end or "cannot be greater than" in str(error)
 
 
 @pytest.mark.parametrize(

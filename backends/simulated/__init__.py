@@ -1,0 +1,1 @@
+"""A simulated engine: vLLM's interface and a GPU's pace, without a model."""

@@ -1,0 +1,186 @@
+"""Several workers on one Redis: limits and budgets hold for all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import redis
+
+from billing.budgets.spend_feed import SpendFeed
+from gateway.dataplane.limits.redis_limiter import RedisLimiter
+from gateway.dataplane.limits.types import Claim, LimitPlan
+from tests.factories.limits import UNIT, make_budget, make_claim, make_limit, make_plan
+from tests.fixtures.limiters import until, until_ready
+
+WORKERS = 4
+CLAIMS = 200
+
+
+def claim_on(plan: LimitPlan, hold_nano: int = 0) -> Claim:
+    return make_claim(plan, hold_nano=hold_nano, started_at_us=time.time_ns() // 1000)
+
+
+def settle(limiter: RedisLimiter, claim: Claim, charge_nano: int = 0) -> None:
+    limiter.settle(
+        claim,
+        input_tokens=claim.input_tokens,
+        output_tokens=claim.output_tokens,
+        charge_nano=charge_nano,
+        journal_point=(0, 1),
+    )
+
+
+@pytest.fixture
+async def limiters(valkey_url: str) -> AsyncIterator[list[RedisLimiter]]:
+    made = [
+        RedisLimiter(valkey_url, f"jrn_{n}", workers=WORKERS, decision_seconds=10)
+        for n in range(WORKERS)
+    ]
+    await asyncio.gather(*(limiter.start() for limiter in made))
+    await until_ready(*made)
+    yield made
+    await asyncio.gather(*(limiter.close() for limiter in made))
+
+
+async def test_exactly_twenty_a_minute(limiters: list[RedisLimiter]) -> None:
+    """Case 41: 4 workers, 200 claims at once each, 20 requests a minute."""
+    plan = make_plan(make_limit("requests", 20, 3600))
+    outcomes = await asyncio.gather(
+        *(limiter.admit(claim_on(plan)) for _ in range(CLAIMS) for limiter in limiters)
+    )
+    assert sum(outcome.refusal is None for outcome in outcomes) == 20
+
+
+async def test_never_more_than_four_in_flight(limiters: list[RedisLimiter]) -> None:
+    """Case 41, measured where the work is done."""
+    plan = make_plan(make_limit("in_flight", 4))
+    running = most = served = 0
+
+    async def request(limiter: RedisLimiter) -> None:
+        nonlocal running, most, served
+        claim = claim_on(plan)
+
+        async def is_admitted() -> bool:
+            return (await limiter.admit(claim)).refusal is None
+
+        await until(is_admitted)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        served += 1
+        settle(limiter, claim)
+
+    await asyncio.gather(*(request(limiter) for _ in range(20) for limiter in limiters))
+    assert served == 80
+    assert most == 4
+
+
+@pytest.mark.parametrize("claims", [8, 100])
+async def test_a_budget_for_one_request_serves_one(
+    limiters: list[RedisLimiter], claims: int
+) -> None:
+    """Case 42: all at once, two processes, a budget nobody has used before."""
+    plan = make_plan(make_budget("1"))
+    asked = [(claim_on(plan, UNIT), limiters[n % 2]) for n in range(claims)]
+    outcomes = await asyncio.gather(*(limiter.admit(claim) for claim, limiter in asked))
+    assert sum(outcome.refusal is None for outcome in outcomes) == 1
+
+
+async def test_a_hard_budget_is_never_exceeded(limiters: list[RedisLimiter]) -> None:
+    plan = make_plan(make_budget("1"), make_budget("1.5", "monthly", name="bud_2"))
+    hold, charged, refused = UNIT // 50, 0, 0
+
+    async def request(limiter: RedisLimiter, n: int) -> None:
+        nonlocal charged, refused
+        claim = claim_on(plan, hold)
+        if (await limiter.admit(claim)).refusal is not None:
+            refused += 1
+            return
+        await asyncio.sleep(0.001 * (n % 3))
+        charged += hold - n % 7
+        settle(limiter, claim, hold - n % 7)
+
+    await asyncio.gather(*(request(limiter, n) for n in range(CLAIMS) for limiter in limiters))
+    assert UNIT - hold < charged <= UNIT
+    assert refused == WORKERS * CLAIMS - 50
+
+
+async def test_a_dead_workers_holds_are_dropped_and_its_charges_kept(
+    limiters: list[RedisLimiter], valkey_url: str
+) -> None:
+    """Case 33 (f): leases end by themselves; what was charged stays until the ledger has it."""
+    plan = make_plan(make_budget("1"), make_limit("in_flight", 1))
+    dying, living = limiters[0], limiters[1]
+    charged = claim_on(plan, UNIT // 2)
+    assert (await dying.admit(charged)).refusal is None
+    settle(dying, charged, UNIT // 4)
+    await dying.admit(claim_on(plan, UNIT // 2))
+    task = dying._membership._task  # its end without a word: nothing is settled, nothing is left
+    assert task is not None
+    task.cancel()
+    dying._membership.connection.close("killed")  # type: ignore[union-attr]
+    with redis.Redis.from_url(valkey_url) as store:
+        # Time passes for the dead alone: its heartbeat and its lease are over.
+        store.zadd("{forebay}:workers", {"jrn_0": 1})
+        store.zadd(
+            "{forebay}:f:lim_in_flight", {store.zrange("{forebay}:f:lim_in_flight", 0, 0)[0]: 1}
+        )
+
+        async def has_room() -> bool:
+            return (await living.admit(claim_on(plan, 3 * UNIT // 4))).refusal is None
+
+        await until(has_room)
+        window = store.keys("{forebay}:m:*")[0]
+        assert store.hget(window, "unposted:jrn_0") == str(UNIT // 4).encode()
+        assert (await living.admit(claim_on(plan, 1))).refusal is not None
+        for limiter in limiters[1:]:
+            limiter.use_feed(SpendFeed(version=time.time_ns() // 1000, finished=("jrn_0",)))
+        await until(lambda: store.hget(window, "unposted:jrn_0") is None)
+        await until(lambda: not store.hexists("{forebay}:dead", "jrn_0"))
+
+
+async def test_a_slow_worker_that_was_buried_comes_back_whole(
+    limiters: list[RedisLimiter], valkey_url: str
+) -> None:
+    plan = make_plan(make_budget("1"))
+    slow, other = limiters[:2]
+    assert (await slow.admit(claim_on(plan, UNIT))).refusal is None
+    with redis.Redis.from_url(valkey_url) as store:
+        store.hdel("{forebay}:state", "jrn_0")
+        store.hset("{forebay}:dead", "jrn_0", "held")
+        store.delete(*store.keys("{forebay}:m:*"))
+        # Its next call is refused, it writes back what it holds, and asks again.
+        assert (await slow.admit(claim_on(plan, 1))).refusal is not None
+        assert (await other.admit(claim_on(plan, 1))).refusal is not None
+        assert not store.hexists("{forebay}:dead", "jrn_0")
+
+
+async def test_counters_expire_and_refusals_keep_nothing_alive(
+    limiters: list[RedisLimiter], valkey_url: str
+) -> None:
+    """Case 46."""
+    plan = make_plan(make_limit("requests", 1, 60), make_limit("in_flight", 9), make_budget("1"))
+    assert (await limiters[0].admit(claim_on(plan, 5))).refusal is None
+    with redis.Redis.from_url(valkey_url) as store:
+        keys = [*store.keys("{forebay}:b:*"), *store.keys("{forebay}:[fm]:*")]
+        assert len(keys) == 3
+        before = [(store.dump(key), store.pexpiretime(key)) for key in keys]
+        assert all(at > 0 for _, at in before)
+        for limiter in limiters:
+            for _ in range(20):
+                assert (await limiter.admit(claim_on(plan, 5))).refusal is not None
+        after = [(store.dump(key), store.pexpiretime(key)) for key in keys]
+        bucket = keys.index(b"{forebay}:b:lim_requests")
+        assert after[bucket] == before[bucket]
+        assert store.pttl("{forebay}:b:lim_requests") <= 70_000
+
+
+async def test_keys_share_one_slot(limiters: list[RedisLimiter], valkey_url: str) -> None:
+    plan = make_plan(make_limit(), make_limit("in_flight"), make_budget())
+    await limiters[0].admit(claim_on(plan, 5))
+    with redis.Redis.from_url(valkey_url) as store:
+        assert all(key.startswith(b"{forebay}:") for key in store.scan_iter())
