@@ -6,8 +6,11 @@ engine (its auth, an unknown model there) is our fault and says no more than tha
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -144,5 +147,19 @@ def _is_about_request(detail: ErrorDetail) -> bool:
 
 
 def _retry_after_seconds(headers: dict[bytes, bytes]) -> float | None:
-    value = headers.get(b"retry-after", b"")
-    return min(float(value), _MAX_RETRY_AFTER_SECONDS) if value.isdigit() else None
+    """Return what the engine asks to wait, at least a second; None if it does not say.
+
+    Seconds or a date (RFC 9110 section 10.2.3); fractions, which some send, are rounded up later.
+    """
+    value = headers.get(b"retry-after", b"").decode("latin-1").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = at.timestamp() - time.time()
+    if not math.isfinite(seconds):
+        return None
+    return min(max(seconds, 1.0), _MAX_RETRY_AFTER_SECONDS)

@@ -1,10 +1,10 @@
 -- One decision, all or nothing.
 --
 -- KEYS: state, registry of budget hashes, buckets..., leases..., budget windows...
--- ARGV: journal, epoch, plan (MessagePack, see encode_plan.py), "now input output hold", request id,
---       when a lease lasts (microseconds)
--- Returns 'STALE', or "1|0 levels... counts... (used others)...": levels before a refused claim,
--- after an admitted one. A refusal changes nothing but what a clock or an amount that changed asks for.
+-- ARGV: journal, epoch, plan (MessagePack, see encode_plan.py), now input output hold (doubles),
+--       request id, how long a lease lasts (microseconds)
+-- Returns 'STALE', or 1|0 and then doubles, levels... counts... (used others)...: levels before a
+-- refused claim, after an admitted one. A refusal changes nothing but what a clock or an amount that changed asks for.
 
 local state = redis.call('HMGET', KEYS[1], JOURNAL, 'ready')
 if state[1] ~= EPOCH then
@@ -12,9 +12,9 @@ if state[1] ~= EPOCH then
 end
 local is_ready = state[2] == '1'
 local plan = cmsgpack.unpack(ARGV[3])
-local words = numbers(ARGV[4])
-local now_us, hold = time_us(words[1]), words[4]
-local costs = {[0] = 1, words[2], words[3], words[2] + words[3]}
+local given, input, output, hold = struct.unpack('<dddd', ARGV[4])
+local now_us = time_us(given)
+local costs = {[0] = 1, input, output, input + output}
 local buckets, leases, budgets = plan[1], plan[2], plan[3]
 local at, key_at = 3, 2
 local is_admitted = true
@@ -67,7 +67,7 @@ for i = 1, budgets do
   at = at + 6
 end
 
-local answer = {is_admitted and '1' or '0'}
+local answer = {}
 at = 3
 for i = 1, buckets do
   local key, amount, period_us = KEYS[key_at + i], plan[at + 1], plan[at + 2]
@@ -79,7 +79,7 @@ for i = 1, buckets do
     -- that it takes to drain.
     store(key, stored[i][1], math.min(stored[i][2], now_us), amount, period_us)
   end
-  answer[#answer + 1] = string.format('%.17g', levels[i])
+  answer[#answer + 1] = levels[i]
   at = at + 3
 end
 for i = 1, leases do
@@ -106,7 +106,8 @@ for i = 1, budgets do
       adopt(KEYS[2], key, plan[at + 6], now_us)
     end
   end
-  answer[#answer + 1] = string.format('%.0f %.0f', window.used, window.others)
+  answer[#answer + 1] = window.used
+  answer[#answer + 1] = window.others
   at = at + 6
 end
-return table.concat(answer, ' ')
+return (is_admitted and '1' or '0') .. struct.pack('<' .. string.rep('d', #answer), unpack(answer))

@@ -9,6 +9,7 @@ milliseconds.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.resolved_plan import ResolvedPlan
     from gateway.dataplane.limits.types import Claim
 
+_THREE, _FOUR, _FIVE = (struct.Struct(f"<{count}d").pack for count in (3, 4, 5))
 LEASE_US = 30_000_000
 _AFTER_WINDOW_MS = 2 * 86_400_000
 _ENDLESS_MS = 30 * 86_400_000  # after the last write
@@ -41,6 +43,7 @@ class EncodedPlan:
         "_admit",
         "_settle",
         "_top_up",
+        "answer",
         "ends_us",
         "plan",
         "stamp",
@@ -71,8 +74,10 @@ class EncodedPlan:
             *(window_key(w.owner.budget.id, w.start_us) for w in windows),
         )
         numbers = (_encode(plan, windows, version=version, now_us=now_us, share=share),)
+        doubles = len(plan.buckets) + len(plan.leases) + 2 * len(windows)
+        self.answer = struct.Struct(f"<{doubles}d")
         self._admit = scripts.head("admit", keys, numbers, 3)
-        self._settle = scripts.head("settle", keys, numbers, 2)
+        self._settle = scripts.head("settle", keys, numbers, 2 + len(windows))
         self._top_up = scripts.head("top_up", keys, numbers, 1)
 
     def holds_for(self, stamp: int, started_at_us: int) -> bool:
@@ -82,12 +87,7 @@ class EncodedPlan:
     def admit(self, claim: Claim, now_us: int) -> bytes:
         """Return the call that decides on a claim."""
         request_id = claim.request_id.encode()
-        numbers = b"%d %d %d %d" % (
-            now_us,
-            claim.input_tokens,
-            claim.output_tokens,
-            claim.hold_nano,
-        )
+        numbers = _FOUR(now_us, claim.input_tokens, claim.output_tokens, claim.hold_nano)
         return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
             *(self._admit, len(numbers), numbers),
             *(len(request_id), request_id, _LEASE),
@@ -95,20 +95,21 @@ class EncodedPlan:
 
     def top_up(self, now_us: int, output_tokens: int, hold_nano: int) -> bytes:
         """Return the call that reserves more."""
-        return self._top_up + bulk(b"%d %d %d" % (now_us, output_tokens, hold_nano))
+        return self._top_up + bulk(_THREE(now_us, output_tokens, hold_nano))
 
     def settle(
         self, request_id: str, now_us: int, corrections: tuple[int, int, int], hold: int
     ) -> bytes:
         """Return the call that settles; corrections of requests, input and output tokens."""
-        numbers = b"%d %d %d %d %d" % (now_us, *corrections, hold)
-        for window in self.windows:
-            numbers += b" %d" % window.unposted
+        numbers = _FIVE(now_us, *corrections, hold)
         rid = request_id.encode()
-        return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        call = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
             *(self._settle, len(numbers), numbers),
             *(len(rid), rid),
         )
+        for window in self.windows:
+            call += bulk(b"%d" % window.unposted)
+        return call
 
 
 def expires_at_ms(window: WindowState, now_us: int) -> int:

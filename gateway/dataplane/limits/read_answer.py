@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.types import Claim
 
 
+_ADMITTED = ord("1")
+
+
 def read_answer(
     book: LocalLimiter,
     claim: Claim,
@@ -26,15 +29,15 @@ def read_answer(
 ) -> Outcome:
     """Return the outcome for a claim, and count it in the book if it was admitted."""
     plan, windows = calls.plan, calls.windows
-    words = reply.split()
-    leases_at = 1 + len(plan.buckets)
+    numbers = calls.answer.unpack_from(reply, 1)
+    leases_at = len(plan.buckets)
     money_at = leases_at + len(plan.leases)
-    levels = [float(word) for word in words[1:leases_at]]
+    levels = list(numbers[:leases_at])
     at = money_at + 1
     for window in windows:
-        window.set_others(int(words[at]))
+        window.set_others(int(numbers[at]))
         at += 2
-    if words[0] == b"1":
+    if reply[0] == _ADMITTED:
         warnings = explain.used_up(windows) if windows else ()
         book.take(claim, plan, windows, levels=levels, now_us=monotonic_us)
         return explain.admitted(plan, levels, warnings)
@@ -43,14 +46,14 @@ def read_answer(
         bucket.at_us = monotonic_us
     known = [window.used for window in windows]
     # It was refused by what Redis knew, which may be a newer feed than ours.
-    _set_used(windows, [int(word) for word in words[money_at::2]])
+    _set_used(windows, [int(number) for number in numbers[money_at::2]])
     try:
         return explain.refused_elsewhere(
             claim,
             plan,
             windows,
             levels=levels,
-            counts=[int(word) for word in words[leases_at:money_at]],
+            counts=[int(number) for number in numbers[leases_at:money_at]],
             wall_us=wall_us,
         )
     finally:

@@ -1,17 +1,17 @@
 -- Put real counts in the place of reserved ones; give back the hold and the lease.
 --
 -- KEYS and the first three ARGV as in admit.lua
--- ARGV[4]: "now requests input output hold unposted...": corrections of each metric, the hold that
---          ends, and for each budget what this worker has charged and not seen posted (absolute)
+-- ARGV[4]: now requests input output hold (doubles): corrections of each metric, the hold that ends
 -- ARGV[5]: request id
+-- ARGV[6...]: for each budget what this worker has charged and not seen posted (absolute)
 
 if is_stale() then
   return 'STALE'
 end
 local plan = cmsgpack.unpack(ARGV[3])
-local words = numbers(ARGV[4])
-local now_us, hold = time_us(words[1]), words[5]
-local corrections = {[0] = words[2], words[3], words[4], words[3] + words[4]}
+local given, requests, input, output, hold = struct.unpack('<ddddd', ARGV[4])
+local now_us = time_us(given)
+local corrections = {[0] = requests, input, output, input + output}
 local buckets, leases, budgets = plan[1], plan[2], plan[3]
 
 local at = 3
@@ -31,16 +31,12 @@ for i = 1, leases do
   redis.call('ZREM', KEYS[2 + buckets + i], ARGV[5])
   at = at + 2
 end
-local unposted = {}
-for word in string.gmatch(ARGV[4], '%S+') do
-  unposted[#unposted + 1] = word
-end
 for i = 1, budgets do
   local key = KEYS[2 + buckets + leases + i]
   if hold > 0 then
     redis.call('HINCRBY', key, 'held:' .. JOURNAL, string.format('%.0f', -hold))
   end
-  if redis.call('HSET', key, 'unposted:' .. JOURNAL, unposted[5 + i]) == 1 then
+  if redis.call('HSET', key, 'unposted:' .. JOURNAL, ARGV[5 + i]) == 1 then
     adopt(KEYS[2], key, plan[at + 6], now_us)
   end
   at = at + 6

@@ -1,6 +1,6 @@
 -- Reserve more for a running request: the money within the hard budgets or nothing; tokens always.
 --
--- KEYS and the first three ARGV as in admit.lua; ARGV[4]: "now output hold"
+-- KEYS and the first three ARGV as in admit.lua; ARGV[4]: now output hold (doubles)
 -- Returns 'STALE', or the place of the budget without room (0: none).
 
 local state = redis.call('HMGET', KEYS[1], JOURNAL, 'ready')
@@ -9,8 +9,8 @@ if state[1] ~= EPOCH then
 end
 local is_ready = state[2] == '1'
 local plan = cmsgpack.unpack(ARGV[3])
-local words = numbers(ARGV[4])
-local now_us, output, hold = time_us(words[1]), words[2], words[3]
+local given, output, hold = struct.unpack('<ddd', ARGV[4])
+local now_us = time_us(given)
 local buckets, leases, budgets = plan[1], plan[2], plan[3]
 local money_at, budget_at = 3 + 3 * buckets + 2 * leases, 2 + buckets + leases
 

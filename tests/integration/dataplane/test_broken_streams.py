@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from email.utils import formatdate
+
 import pytest
 
 from billing.usage.event import RequestStatus, TokenUsage
@@ -127,6 +130,35 @@ def test_case_12_without_done_both_choices_finished_is_the_end(
     got = Streamed(plane, n=2)
     assert got.is_done
     assert (got.close.status, got.close.usage) == (RequestStatus.COMPLETED, counts(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("retry-after: 7\r\n", 7),
+        ("retry-after: 0\r\n", 1),
+        ("retry-after: 1.2\r\n", 2),
+        ("", 2),
+        ("retry-after: soon\r\n", 2),
+        ("retry-after: nan\r\n", 2),
+        ("retry-after: -5\r\n", 1),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_case_39_an_engines_retry_after_is_passed_on(
+    plane: DataPlaneProcess, engine: ScriptedEngine, status: int, line: str, seconds: int
+) -> None:
+    engine.reply(whole({"error": {"message": "no"}}, status, line))
+    reply = plane.chat()
+    assert (reply.status_code, reply.headers["retry-after"]) == (status, str(seconds))
+
+
+def test_case_39_a_date_is_passed_on_as_seconds(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    line = f"retry-after: {formatdate(time.time() + 30, usegmt=True)}\r\n"
+    engine.reply(whole({"error": {"message": "no"}}, 429, line))
+    assert 28 <= int(plane.chat().headers["retry-after"]) <= 30
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,12 @@ def test_malformed_json(refusing: DataPlaneProcess, body: bytes) -> None:
     assert len(error["message"]) < 500
 
 
+@pytest.mark.parametrize("body", [b"", b" \r\n\t"])
+def test_a_body_of_nothing_is_called_empty(refusing: DataPlaneProcess, body: bytes) -> None:
+    error = check_error(refusing.post(body), 400, "invalid_request_error")
+    assert error["message"] == "The body is empty; it must be a JSON object."
+
+
 WRONG_TYPES: list[tuple[Any, str | None]] = [
     ([], None),
     ("text", None),
