@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from billing.budgets.spend_feed import SpendFeed, WindowSpend
 from billing.budgets.window import window_at
+from gateway.dataplane.limits import unposted
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import Claim, Outcome
@@ -304,7 +305,8 @@ async def _call(method: Any, *arguments: Any, **named: Any) -> None:
 
 
 @pytest.fixture
-def machine(valkey_url: str) -> type[LimitersAgree]:
+def machine(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> type[LimitersAgree]:
+    monkeypatch.setattr(unposted, "SLOT_US", 0)  # every charge is covered by itself
     LimitersAgree.url = valkey_url
     return LimitersAgree
 

@@ -138,7 +138,12 @@ class Counters:
     def sweep(self) -> None:
         """Forget plans, and the states that nothing refers to and that are as good as new."""
         now_us = self._swept_at_us = self._monotonic_us()
-        in_use: list[object] = [b for b in self.buckets.values() if b.level_at(now_us) > 0.0]
+        # Also one that has drained, while its limit exists: under another amount it might not have.
+        in_use: list[object] = [
+            bucket
+            for limit_id, bucket in self.buckets.items()
+            if limit_id in self._limits or bucket.level_at(now_us) > 0.0
+        ]
         in_use += [lease for lease in self.leases.values() if lease.count]
         in_use += [b for b in self.budgets.values() if b.share < 1.0 or not b.is_idle()]
         self._in_use = in_use

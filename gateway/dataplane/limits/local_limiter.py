@@ -7,13 +7,13 @@ Redis is away; ``share`` is for that.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.counters import Counters
 from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan
+from gateway.dataplane.limits.unposted import Unposted
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
@@ -52,7 +52,7 @@ class LocalLimiter:
         self._monotonic_us = monotonic_us
         self._wall_us = wall_us
         self._journal_id = journal_id
-        self._unposted: deque[tuple[tuple[int, int], int, tuple[WindowState, ...]]] = deque()
+        self._unposted = Unposted()
 
     def admit(self, claim: Claim) -> Outcome:
         """Decide on a claim, all or nothing."""
@@ -192,7 +192,7 @@ class LocalLimiter:
                 window.used += more
                 window.taken += more
             if charge_nano:
-                self._unposted.append((journal_point, charge_nano, windows))
+                self._unposted.add(journal_point, charge_nano, windows, now_us)
 
     def undo(self, claim: Claim) -> None:
         """Take an admission back whole, the request's own count too: nobody waited for it."""
@@ -219,11 +219,9 @@ class LocalLimiter:
         position = feed.positions.get(self._journal_id)
         covered: set[WindowState] = set()
         if position is not None:
-            while self._unposted and self._unposted[0][0] <= tuple(position):
-                _, charge_nano, windows = self._unposted.popleft()
-                covered.update(windows)
-                for window in windows:
-                    window.used -= charge_nano
+            for window, charge_nano in self._unposted.take_covered(position):
+                covered.add(window)
+                window.used -= charge_nano
         self.counters.use_feed(feed)
         return covered
 

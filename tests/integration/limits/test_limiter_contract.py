@@ -210,6 +210,7 @@ async def test_a_soft_budget_warns(rig: LimiterRig) -> None:
 async def test_a_charge_counts_until_the_ledger_has_it(rig: LimiterRig) -> None:
     plan = make_plan(make_budget("1"))
     first = rig.settle(await rig.take(plan, hold_nano=UNIT // 2), charge_nano=UNIT // 2)
+    rig.advance(0.2)  # charges of one tenth of a second are covered together
     rig.settle(await rig.take(plan, hold_nano=UNIT // 2), charge_nano=UNIT // 4)
     rig.use_feed(feed_of(2, "0.5", covered=first))
     refusal = (await rig.ask(plan, hold_nano=UNIT // 2)).refusal

@@ -1,0 +1,75 @@
+"""What this process has charged and the ledger has not yet said, by where its records lie. No I/O.
+
+Kept in slots of a tenth of a second, and ever coarser while the ledger says nothing for long: memory
+stays bounded, and at worst a charge counts twice until the whole of its slot is covered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.dataplane.limits.budget_state import WindowState
+
+SLOT_US = 100_000
+_MOST_SLOTS = 1_024
+
+
+class _Slot:
+    """Charges that are dropped together."""
+
+    __slots__ = ("begun_us", "charges", "end")
+
+    def __init__(self, begun_us: int) -> None:
+        self.begun_us = begun_us
+        self.end = (0, 0)  # behind the latest of its close records
+        self.charges: dict[WindowState, int] = {}
+
+
+class Unposted:
+    """The slots of one process, oldest first."""
+
+    __slots__ = ("_slots",)
+
+    def __init__(self) -> None:
+        self._slots: deque[_Slot] = deque()
+
+    def add(
+        self,
+        journal_point: tuple[int, int],
+        nano: int,
+        windows: tuple[WindowState, ...],
+        now_us: int,
+    ) -> None:
+        """Note a charge whose close record ends at ``journal_point``."""
+        slots = self._slots
+        slot = slots[-1] if slots else None
+        if slot is None or not 0 <= now_us - slot.begun_us < SLOT_US:
+            if len(slots) >= _MOST_SLOTS:
+                self._coarsen()
+            slot = _Slot(now_us)
+            slots.append(slot)
+        slot.end = journal_point
+        charges = slot.charges
+        for window in windows:
+            charges[window] = charges.get(window, 0) + nano
+
+    def take_covered(self, position: tuple[int, int]) -> Iterator[tuple[WindowState, int]]:
+        """Drop what lies before ``position``; yield each window and what was charged to it."""
+        slots = self._slots
+        while slots and slots[0].end <= position:
+            yield from slots.popleft().charges.items()
+
+    def _coarsen(self) -> None:
+        """Make one slot of every two."""
+        slots = list(self._slots)
+        self._slots.clear()
+        for first, second in zip(slots[::2], slots[1::2], strict=False):
+            for window, nano in first.charges.items():
+                second.charges[window] = second.charges.get(window, 0) + nano
+            self._slots.append(second)
+        if len(slots) % 2:
+            self._slots.append(slots[-1])
