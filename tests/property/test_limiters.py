@@ -68,15 +68,20 @@ class Reference:
         self.limit, self.at_us = limit, at_us
         self.level = Fraction(0)
 
-    def drain(self, now_us: int) -> None:
-        if now_us > self.at_us:
-            rate = Fraction(self.limit.amount, self.limit.per_seconds * 1_000_000)
-            self.level = max(Fraction(0), self.level - rate * (now_us - self.at_us))
-        self.at_us = now_us
+    def level_at(self, now_us: int) -> Fraction:
+        """Return the level; the present amount counts from the last time that it was raised on."""
+        if now_us <= self.at_us:
+            return self.level
+        rate = Fraction(self.limit.amount, self.limit.per_seconds * 1_000_000)
+        return max(Fraction(0), self.level - rate * (now_us - self.at_us))
+
+    def refuse(self, now_us: int) -> None:
+        """Nothing changes, but that a clock that stepped back counts from now on."""
+        self.at_us = min(self.at_us, now_us)
 
     def add(self, cost: int, now_us: int) -> None:
-        self.drain(now_us)
-        self.level = max(Fraction(0), self.level + cost)
+        self.level = max(Fraction(0), self.level_at(now_us) + cost)
+        self.at_us = now_us
 
     def is_within(self) -> bool:
         return self.level <= self.limit.amount * (1 + Fraction(1, 10**8))
@@ -169,17 +174,19 @@ class LimitersAgree(RuleBasedStateMachine):
         fits = True
         for reference in self.references.values():
             cost = COSTS[reference.limit.metric](claim)
-            reference.drain(self.clock())
             room = reference.limit.amount * (1 + Fraction(1, 10**8))
-            fits &= reference.limit.amount > 0 and reference.level + cost <= room
+            fits &= reference.limit.amount > 0
+            fits &= reference.level_at(self.clock()) + cost <= room
         struck = outcome.refusal.limit if outcome.refusal else None
         if outcome.refusal is None:
             assert fits
             for reference in self.references.values():
                 reference.add(COSTS[reference.limit.metric](claim), self.clock())
                 assert reference.is_within()
-        elif struck is not None and struck.metric != "in_flight":
-            assert not fits
+        else:
+            assert struck is None or struck.metric == "in_flight" or not fits
+            for reference in self.references.values():
+                reference.refuse(self.clock())
         standings = [outcome.requests, outcome.tokens]
         assert all(one is None or (one.remaining >= 0 and one.reset_ms >= 0) for one in standings)
 
