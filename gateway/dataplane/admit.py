@@ -58,7 +58,9 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
                 request_id=arrival.request_id,
                 at_us=arrival.at_us,
             )
-            await reservation.admit()
+            waiting = reservation.ask()
+            if waiting is not None:  # others decide too
+                reservation.hear(await waiting)
     identity = RequestIdentity(
         request_id=arrival.request_id,
         organization_id=caller.organization_id,

@@ -35,11 +35,10 @@ _BILLED = frozenset(
 )
 
 
-class Reservation:
+class Reservation(Claim):
     """One request's claim, from the question to the settlement."""
 
     __slots__ = (
-        "_claim",
         "_guess",
         "_is_asking",
         "_limiter",
@@ -67,11 +66,8 @@ class Reservation:
             raise PermissionDeniedError(
                 "This model has no price, so no budget could hold its use.", code="route_unpriced"
             )
-        self._limiter = limiter
-        self._guess = guess
-        self._price = price
         tokens, output = guess.input_tokens, guess.output_tokens
-        self._claim = Claim(
+        super().__init__(
             request_id,
             plan,
             input_tokens=tokens,
@@ -81,16 +77,27 @@ class Reservation:
             else price.nano(input_tokens=tokens, output_tokens=output),
             started_at_us=at_us,
         )
+        self._limiter = limiter
+        self._guess = guess
+        self._price = price
         self._is_asking = False
         self._next_growth = 0
         self.ended_budget: Budget | None = None  # has no money for more output than is reserved
         self.lines = b""  # what every answer of this request says of its limits
 
-    async def admit(self) -> None:
-        """Claim everything or nothing. Raises :class:`gateway.errors.ApiError` (429 or 402)."""
-        outcome = self._limiter.admit(self._claim)
-        if not isinstance(outcome, Outcome):
-            outcome = await outcome
+    def ask(self) -> Awaitable[Outcome] | None:
+        """Claim everything or nothing; what is returned, if anything, is for :meth:`hear`.
+
+        Raises :class:`gateway.errors.ApiError` (429 or 402).
+        """
+        outcome = self._limiter.admit(self)
+        if isinstance(outcome, Outcome):
+            self.hear(outcome)
+            return None
+        return outcome
+
+    def hear(self, outcome: Outcome) -> None:
+        """Take the decision. Raises :class:`gateway.errors.ApiError` (429 or 402)."""
         self.lines = limit_lines(outcome)
         if outcome.refusal is not None:
             error = refusal_error(outcome.refusal)
@@ -100,29 +107,28 @@ class Reservation:
     def cancel(self) -> None:
         """Give everything back: nothing was sent to an engine."""
         self._limiter.settle(
-            self._claim, input_tokens=0, output_tokens=0, charge_nano=0, journal_point=(0, 0)
+            self, input_tokens=0, output_tokens=0, charge_nano=0, journal_point=(0, 0)
         )
 
     def settle(
         self, status: RequestStatus, usage: TokenUsage, journal_point: tuple[int, int]
     ) -> None:
         """Put the real counts in the place of the reserved ones."""
-        claim = self._claim
         tokens, output = usage.input_tokens, usage.output_tokens
         charge = 0
         if status not in _BILLED:
             tokens = output = 0
         elif tokens is None or output is None:  # unknown: what was reserved stands, until the
-            tokens, output = claim.input_tokens, claim.output_tokens  # ledger says otherwise
-            charge = claim.hold_nano
-        elif self._price is not None and claim.plan.budgets:
+            tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
+            charge = self.hold_nano
+        elif self._price is not None and self.plan.budgets:
             charge = self._price.nano(
                 input_tokens=tokens,
                 output_tokens=output,
                 cached_input_tokens=usage.cached_input_tokens or 0,
             )
         self._limiter.settle(
-            claim,
+            self,
             input_tokens=tokens,
             output_tokens=output,
             charge_nano=charge,
@@ -136,12 +142,12 @@ class Reservation:
         return (
             not self._is_asking
             and self.ended_budget is None
-            and produced_tokens + _AHEAD_TOKENS > self._claim.output_tokens
+            and produced_tokens + _AHEAD_TOKENS > self.output_tokens
         )
 
     def is_exhausted(self, produced_tokens: int) -> bool:
         """Tell whether the stream has produced all that there was money for."""
-        return self.ended_budget is not None and produced_tokens >= self._claim.output_tokens
+        return self.ended_budget is not None and produced_tokens >= self.output_tokens
 
     async def grow(self) -> None:
         """Reserve more output; sets :attr:`ended_budget` when there is no money for the least."""
@@ -150,7 +156,7 @@ class Reservation:
             while True:
                 more = _GROWTHS[self._next_growth]
                 budget = self._limiter.top_up(
-                    self._claim,
+                    self,
                     output_tokens=more,
                     hold_nano=0
                     if self._price is None

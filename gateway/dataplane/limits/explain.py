@@ -10,7 +10,12 @@ from gateway.dataplane.limits.types import Outcome, Refusal, Standing
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import WindowState
-    from gateway.dataplane.limits.resolved_plan import ConcurrencyLimit, LimitBucket, ResolvedPlan
+    from gateway.dataplane.limits.resolved_plan import (
+        ConcurrencyLimit,
+        LimitBucket,
+        ResolvedPlan,
+        Tightest,
+    )
     from gateway.dataplane.limits.types import Claim
     from gateway.snapshot.model import Budget
 
@@ -18,35 +23,36 @@ if TYPE_CHECKING:
 SHARE_WAIT_MS = 1_000
 
 
-def admitted(plan: ResolvedPlan, levels: Sequence[float], warnings: tuple[Budget, ...]) -> Outcome:
-    """Return the outcome for a claim that was admitted; ``levels`` are those after it."""
-    requests, tokens = standings(plan, levels)
-    return Outcome(None, requests, tokens, warnings)
+def admitted(tightest: Tightest, warnings: tuple[Budget, ...]) -> Outcome:
+    """Return the outcome for a claim that was admitted; its buckets' levels are those after it."""
+    requests, tokens = tightest
+    return Outcome(
+        None,
+        None if requests is None else _standing(requests, requests.level),
+        None if tokens is None else _standing(tokens, tokens.level),
+        warnings,
+    )
 
 
 def standings(
     plan: ResolvedPlan, levels: Sequence[float]
 ) -> tuple[Standing | None, Standing | None]:
     """Return how the request limit and the token limit with the least room stand."""
-    requests: LimitBucket | None = None
-    tokens: LimitBucket | None = None
-    requests_level = tokens_level = requests_room = tokens_room = 0.0
+    tightest: list[tuple[LimitBucket, float] | None] = [None, None]
     for bucket, level in zip(plan.buckets, levels, strict=True):
-        room = bucket.amount - level
-        if bucket.metric:
-            if tokens is None or room < tokens_room:
-                tokens, tokens_level, tokens_room = bucket, level, room
-        elif requests is None or room < requests_room:
-            requests, requests_level, requests_room = bucket, level, room
-    return (
-        None if requests is None else _standing(requests, requests_level, requests_room),
-        None if tokens is None else _standing(tokens, tokens_level, tokens_room),
-    )
+        kind = bucket.metric > 0
+        known = tightest[kind]
+        if known is None or bucket.amount - level < known[0].amount - known[1]:
+            tightest[kind] = (bucket, level)
+    requests, tokens = (None if known is None else _standing(*known) for known in tightest)
+    return requests, tokens
 
 
-def _standing(bucket: LimitBucket, level: float, room: float) -> Standing:
+def _standing(bucket: LimitBucket, level: float) -> Standing:
+    amount = bucket.amount
+    room = amount - level
     return Standing(
-        bucket.whole, int(room + bucket.amount * 1e-9) if room > 0.0 else 0, bucket.reset_ms(level)
+        bucket.whole, int(room + amount * 1e-9) if room > 0.0 else 0, bucket.reset_ms(level)
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.counters import Counters
-from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan
+from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan, Tightest
 from gateway.dataplane.limits.unposted import Unposted
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class LocalLimiter:
                         return self._refuse(claim, plan, now_us)
                 elif window.used >= window.amount:
                     warnings += (window.owner.budget,)
-        self.take(claim, plan, windows, levels=levels, now_us=now_us)
-        return explain.admitted(plan, levels, warnings)
+        self._hold(claim, plan, windows, now_us)
+        return explain.admitted(plan.take(levels, now_us), warnings)
 
     def take(
         self,
@@ -98,11 +98,15 @@ class LocalLimiter:
         *,
         levels: Sequence[float],
         now_us: int,
-    ) -> None:
+    ) -> Tightest:
         """Count a claim that was admitted; ``levels`` are those after it."""
-        for bucket, level in zip(plan.buckets, levels):  # noqa: B905  (made together; costs time)
-            bucket.level = level
-            bucket.at_us = now_us
+        self._hold(claim, plan, windows, now_us)
+        return plan.take(levels, now_us)
+
+    @staticmethod
+    def _hold(
+        claim: Claim, plan: ResolvedPlan, windows: tuple[WindowState, ...], now_us: int
+    ) -> None:
         for lease in plan.leases:
             lease.count += 1
         hold = claim.hold_nano

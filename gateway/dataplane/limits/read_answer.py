@@ -39,8 +39,9 @@ def read_answer(
         at += 2
     if reply[0] == _ADMITTED:
         warnings = explain.used_up(windows) if windows else ()
-        book.take(claim, plan, windows, levels=levels, now_us=monotonic_us)
-        return explain.admitted(plan, levels, warnings)
+        return explain.admitted(
+            book.take(claim, plan, windows, levels=levels, now_us=monotonic_us), warnings
+        )
     for bucket, level in zip(plan.buckets, levels, strict=True):
         bucket.level = level
         bucket.at_us = monotonic_us

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.dataplane.limits.token_bucket import TokenBucket
@@ -89,6 +90,22 @@ class ResolvedPlan:
         self.budgets = budgets
         self.encoded: object = None  # the Redis limiter's own
 
+    def take(self, levels: Sequence[float], now_us: int) -> Tightest:
+        """Set the levels after a claim; return the request and the token bucket with least room."""
+        requests: LimitBucket | None = None
+        tokens: LimitBucket | None = None
+        requests_room = tokens_room = 0.0
+        for bucket, level in zip(self.buckets, levels):  # noqa: B905  (made together; costs time)
+            bucket.level = level
+            bucket.at_us = now_us
+            room = bucket.amount - level
+            if bucket.metric:
+                if tokens is None or room < tokens_room:
+                    tokens, tokens_room = bucket, room
+            elif requests is None or room < requests_room:
+                requests, requests_room = bucket, room
+        return requests, tokens
+
     def find_windows(self, started_at_us: int) -> tuple[WindowState, ...]:
         """Return the window of each budget that a request belongs to."""
         windows = []
@@ -99,6 +116,8 @@ class ResolvedPlan:
             windows.append(window)
         return tuple(windows)
 
+
+Tightest = tuple["LimitBucket | None", "LimitBucket | None"]  # of requests, of tokens
 
 # What a limiter keeps in ``Claim.state`` from admission to settlement: the plan, the windows that
 # the claim belongs to, and when it was admitted (monotonic microseconds).
