@@ -13,6 +13,7 @@ from backends.local.errors import ApiError
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
 _SHOWN_INPUT_LENGTH = 100
+_MAX_DIGITS = 1000
 
 
 async def read_body(request: Request, body_type: type[BodyT]) -> BodyT:
@@ -21,15 +22,16 @@ async def read_body(request: Request, body_type: type[BodyT]) -> BodyT:
     if media_type != "application/json":
         _refuse(["Unsupported Media Type: Only 'application/json' is allowed"], None)
     raw = await request.body()
-    if not raw:
-        _refuse(["{'type': 'missing', 'loc': 'body', 'msg': 'Field required'}"], "body")
     return parse_body(raw, body_type)
 
 
 def parse_body(raw: bytes, body_type: type[BodyT]) -> BodyT:
     """Return the record in ``raw``. Raises :class:`ApiError` 400."""
+    if not raw.strip():
+        detail = {"type": "missing", "loc": "body", "msg": "Field required: the body is empty"}
+        _refuse([str(detail)], "body")
     try:
-        document = json.loads(raw, parse_constant=_refuse_constant)
+        document = json.loads(raw, parse_constant=_refuse_constant, parse_int=_parse_integer)
         if b"\\u" in raw:  # half of an escaped surrogate pair is no character
             json.dumps(document, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -48,6 +50,13 @@ def parse_body(raw: bytes, body_type: type[BodyT]) -> BodyT:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _parse_integer(digits: str) -> int:
+    """Python's own refusal would tell clients how to configure Python."""
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a whole number of more than {_MAX_DIGITS} digits")
+    return int(digits)
 
 
 def _detail(entry: Any) -> dict[str, str]:

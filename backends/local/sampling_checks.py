@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from dataclasses import dataclass
 
@@ -27,11 +28,14 @@ class Range:
     high: float
     problem: str
     is_low_excluded: bool = False
+    high_problem: str = ""  # where ``problem`` speaks of the lower end alone
 
-    def holds(self, value: float) -> bool:
-        """Whether ``value`` is in range; NaN never is."""
+    def find_problem(self, value: float) -> str | None:
+        """Return what is wrong with ``value``, None if it is in range; NaN never is."""
+        if value > self.high and self.high_problem:
+            return self.high_problem
         above = value > self.low if self.is_low_excluded else value >= self.low
-        return above and value <= self.high
+        return None if above and value <= self.high else self.problem
 
 
 _RANGES = {
@@ -41,11 +45,17 @@ _RANGES = {
     "presence_penalty": Range(-2.0, 2.0, "presence_penalty must be in [-2, 2]"),
     "frequency_penalty": Range(-2.0, 2.0, "frequency_penalty must be in [-2, 2]"),
     "repetition_penalty": Range(
-        0.0, 1e6, "repetition_penalty must be greater than zero", is_low_excluded=True
+        *(0.0, 1e6, "repetition_penalty must be greater than zero"),
+        is_low_excluded=True,
+        high_problem="repetition_penalty must be at most 1000000",
     ),
-    "top_k": Range(-1, _MAX_INT, "top_k must be 0 (disable), or at least 1"),
-    "min_tokens": Range(0, _MAX_INT, "min_tokens must be greater than or equal to 0"),
-    "max_tokens": Range(1, _MAX_INT, "max_tokens must be at least 1"),
+    "top_k": Range(
+        *(-1, _MAX_INT, "top_k must be 0 (disable), or at least 1"),
+        high_problem=f"top_k must be at most {_MAX_INT}",
+    ),
+    # How many tokens at most is for the context to say.
+    "min_tokens": Range(0, math.inf, "min_tokens must be greater than or equal to 0"),
+    "max_tokens": Range(1, math.inf, "max_tokens must be at least 1"),
 }
 
 
@@ -75,6 +85,9 @@ def get_sampling(
             "Please request fewer output tokens."
         )
         raise InvalidValueError("max_tokens", problem, max_tokens)
+    if min_tokens > context_tokens:
+        problem = f"min_tokens={min_tokens} cannot be greater than max_model_len={context_tokens}."
+        raise InvalidValueError("min_tokens", problem, min_tokens)
     if max_tokens is not None and min_tokens > max_tokens:
         problem = (
             f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}."
@@ -108,8 +121,9 @@ def with_choice_seed(sampling: Sampling, choice: int) -> Sampling:
 def _check_ranges(request: GenerationRequest, max_tokens: int | None) -> None:
     for name, allowed in _RANGES.items():
         value = max_tokens if name == "max_tokens" else getattr(request, name)
-        if value is not None and not allowed.holds(value):
-            raise InvalidValueError(name, f"{allowed.problem}, got {value}.", value)
+        problem = None if value is None else allowed.find_problem(value)
+        if problem is not None:
+            raise InvalidValueError(name, f"{problem}, got {value}.", value)
 
 
 def _check_unsupported(request: GenerationRequest) -> None:

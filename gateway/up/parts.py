@@ -14,6 +14,7 @@ from gateway.up.engine_choice import LOCAL_HOST, EngineChoice
 from gateway.up.part import ServicePart, answers_http, is_locked
 from gateway.up.ports import url_of
 from gateway.up.postgres import EmbeddedPostgres
+from gateway.up.postgres_programs import find_server_user, get_postgres_programs
 from gateway.up.progress import Progress
 from gateway.up.state_directory import InternalSecrets, StateDirectory
 from gateway.up.valkey import EmbeddedValkey, find_valkey_program
@@ -59,6 +60,17 @@ def embedded_valkey(settings: Settings, state: StateDirectory) -> EmbeddedValkey
     if program is None:
         return None
     return EmbeddedValkey(state.valkey, program=program, log_path=state.log_of("valkey"))
+
+
+def check_programs(settings: Settings) -> None:
+    """See that the embedded servers' programs are there and run.
+
+    Raises :class:`gateway.up.errors.StartError`.
+    """
+    if settings.database_url is None:
+        get_postgres_programs(settings.pg_bin, find_server_user())
+    if settings.redis_url is None:
+        find_valkey_program(settings.valkey_bin)
 
 
 class ServiceParts:

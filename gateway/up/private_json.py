@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+_PROBE_BYTES = 4096  # more than any of our files holds
+
 
 def write_private_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` with mode 0600; a reader sees the old file or the new one, whole.
@@ -26,6 +28,19 @@ def write_private_json(path: Path, content: Mapping[str, Any]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def probe_private_json(path: Path) -> None:
+    """See that a file could be written at ``path``, which nobody sees meanwhile.
+
+    Raises :class:`OSError`. Rights alone do not tell: disks are full, or read-only.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(bytes(_PROBE_BYTES))
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def find_private_json(path: Path) -> dict[str, Any] | None:

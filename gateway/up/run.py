@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.settings import Settings
 from gateway.up.background import run_in_background
+from gateway.up.check_start import check_start
 from gateway.up.engine_choice import EngineChoice, choose_engine
 from gateway.up.errors import StateDirectoryError, UpError
 from gateway.up.first_run import (
@@ -29,12 +30,11 @@ from gateway.up.parts import (
     embedded_postgres,
     embedded_valkey,
 )
-from gateway.up.ports import reserve_port
 from gateway.up.process_identity import find_start_mark
 from gateway.up.progress import Progress, log_to
 from gateway.up.state_directory import StateDirectory
 from gateway.up.stop_requests import StopRequests
-from gateway.up.summary import check_ready_file, print_summary, write_ready_file
+from gateway.up.summary import print_summary, write_ready_file
 from gateway.up.supervisor import StopWanted, Supervisor
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def run_up(settings: Settings, ready_file: Path | None) -> int:
             _Up(settings, state, progress, stop_requests, ready_file).run()
     except UpError as error:
         _LOG.debug("refused", exc_info=True)
+        state.undo()
         progress.fail(str(error))
         return EXIT_REFUSED
     except Exception as error:  # noqa: BLE001 - the edge of the process; logged with its trace
@@ -118,9 +119,9 @@ class _Up:
     def run(self) -> None:
         """Start, watch, stop; whatever happens, nothing is left running."""
         try:
-            port, admin_port, workers = self._check_before_anything()
             with suppress(StopWanted):
-                self._start(port, admin_port, workers)
+                self._await_orphans()
+                self._start()
                 self._supervisor.watch()
         finally:
             # Data plane first, databases last: each stops while what it needs still runs.
@@ -128,21 +129,18 @@ class _Up:
             if self._has_ended_orphans:  # else the record of an earlier run is still needed
                 self._state.runtime_file.unlink(missing_ok=True)
 
-    def _check_before_anything(self) -> tuple[int, int, int | None]:
-        """Refuse what cannot work before a single process runs."""
+    def _await_orphans(self) -> None:
+        """See that nothing of an earlier run is alive; its record is of no use then."""
         earlier = self._state.find_json(self._state.runtime_file) or {}
         end_orphans(earlier.get("processes", []), self._progress)
         self._has_ended_orphans = True
         self._state.runtime_file.unlink(missing_ok=True)
-        settings = self._settings
-        port = reserve_port(settings.host, settings.port, "--port")
-        admin_port = reserve_port(settings.host, settings.admin_port, "--admin-port")
-        self._state.check_space(is_database_embedded=settings.database_url is None)
-        if self._ready_file is not None:
-            check_ready_file(self._ready_file)
-        return port, admin_port, settings.workers
 
-    def _start(self, port: int, admin_port: int, workers: int | None) -> None:
+    def _start(self) -> None:
+        port, admin_port = check_start(
+            *(self._settings, self._state, self._ready_file, self._progress),
+            self._supervisor.pause,
+        )
         internal = self._state.load_secrets()
         engine_choice = choose_engine(self._settings, self._state, self._progress)
         self._model = engine_choice.model
@@ -154,13 +152,13 @@ class _Up:
             self._state,
             self._addresses,
             internal,
-            count_workers(workers, self._progress, has_redis=redis_url is not None),
+            count_workers(self._settings.workers, self._progress, has_redis=redis_url is not None),
         )
         engine = parts.engine(engine_choice)
         if engine is not None:
             self._launch(engine)  # loads its weights while the rest starts
-        with self._progress.step("database schema"):
-            run_in_background(lambda: _migrate(database_url), self._supervisor.pause)
+        if self._settings.database_url is None:
+            self._migrate(database_url)
         bootstrapped = self._bootstrap(database_url, engine_choice)
         worker, controlplane, dataplane = (
             parts.worker(),
@@ -182,6 +180,7 @@ class _Up:
         self._stop_order[:0] = parts
 
     def _launch(self, part: Part) -> None:
+        self._state.keep()
         self._order_stop([part])
         self._supervisor.launch(part)
 
@@ -193,13 +192,23 @@ class _Up:
         """Return the database's address, embedded or not."""
         postgres = embedded_postgres(self._settings, self._state)
         if postgres is None:
-            self._progress.tell("Database: the one that DATABASE_URL names")
-            return str(self._settings.database_url)
+            database_url = str(self._settings.database_url)
+            self._migrate(database_url)  # before anything is started that a refusal would end
+            return database_url
         with self._progress.step(postgres.name):
             self._launch(postgres)
             self._supervisor.wait_ready(postgres, _DATABASE_SECONDS)
             postgres.ensure_database()
         return postgres.url
+
+    def _migrate(self, database_url: str) -> None:
+        def work() -> None:
+            from gateway.up.migrate_database import migrate_database  # noqa: PLC0415 - slow to import
+
+            migrate_database(database_url)
+
+        with self._progress.step("database schema"):
+            run_in_background(work, self._supervisor.pause)
 
     def _start_valkey(self) -> str | None:
         """Return the Redis address; None when there is none to be had."""
@@ -213,6 +222,7 @@ class _Up:
 
     def _bootstrap(self, database_url: str, engine: EngineChoice) -> _Bootstrapped:
         """See that there is something to serve."""
+        self._state.keep()  # the secrets must outlive whatever happens to the commit
         offered = offer_first_run_secrets(self._state)
 
         def work() -> BootstrapResult:
@@ -264,9 +274,3 @@ class _Up:
             self._state.write_json(self._state.runtime_file, content)
         except StateDirectoryError as error:
             _LOG.warning("%s", error)  # a full disk must not stop what runs
-
-
-def _migrate(database_url: str) -> None:
-    from gateway.up.migrate_database import migrate_database  # noqa: PLC0415 - slow to import
-
-    migrate_database(database_url)

@@ -13,12 +13,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.up.errors import StateDirectoryError
+from gateway.up.errors import StateDirectoryError, UpError
 from gateway.up.private_json import find_private_json, write_private_json
 
 _MIB = 1024 * 1024
@@ -51,6 +51,7 @@ class StateDirectory:
         self.secrets_file = root / "secrets.json"
         self.first_run_file = root / "first-run.json"
         self.engine_file = root / "engine.json"
+        self._made: list[Path] = []  # by this start, in order; empty once it is kept
 
     def log_of(self, name: str) -> Path:
         """Return the log file of a part."""
@@ -62,10 +63,34 @@ class StateDirectory:
             if self.root.exists() and not self.root.is_dir():
                 raise StateDirectoryError(f"The state directory {self.root} is not a directory.")
             is_new = not self.root.exists()
+            for path in (*reversed(self.root.parents), self.root):
+                self._note(path)
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_new or self.root.stat().st_uid == os.geteuid():
                 self.root.chmod(0o700)
             _probe_writing(self.root)
+
+    def keep(self) -> None:
+        """Let what was made stay: something is about to be started here."""
+        self._made.clear()
+
+    def undo(self) -> None:
+        """Remove what this start made and did not keep; what was there before stays as it was.
+
+        While the lock is held, or was never had: another start may be waiting for it.
+        """
+        for path in reversed(self._made):
+            with suppress(OSError):  # not empty: somebody else's by now
+                if path.is_dir():
+                    path.rmdir()
+                else:
+                    path.unlink()
+        self._made.clear()
+
+    def _note(self, path: Path) -> None:
+        """Remember that what is about to be made at ``path`` was not there before."""
+        if not os.path.lexists(path):
+            self._made.append(path)
 
     def check_space(self, *, is_database_embedded: bool) -> None:
         """Refuse to start on a disk that is nearly full. Raises :class:`StateDirectoryError`."""
@@ -83,7 +108,9 @@ class StateDirectory:
         """Make the folders and start new logs where the old are large."""
         with _explained(self.root):
             for name in _FOLDERS:
+                self._note(self.root / name)
                 (self.root / name).mkdir(mode=0o700, exist_ok=True)
+            self._note(self.log_of("up"))
             for log in self.logs.glob("*.log"):
                 if log.stat().st_size > _LOG_BYTES:
                     log.replace(log.with_suffix(".log.1"))
@@ -92,25 +119,38 @@ class StateDirectory:
     def locked(self) -> Iterator[None]:
         """Hold the directory for this process. Raises :class:`StateDirectoryError` if it is held.
 
-        The kernel gives the lock back when the process ends, however it ends.
+        The kernel gives the lock back when the process ends, however it ends. At the end of the
+        block what was made and not kept is removed; an unexpected error leaves its log behind.
         """
+        path = self.root / "owner.lock"
         with _explained(self.root):
-            lock = (self.root / "owner.lock").open("a+", encoding="ascii")
+            self._note(path)
+            lock = path.open("a+", encoding="ascii")
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                self.keep()  # what we made is somebody else's by now
                 lock.seek(0)
                 owner = lock.read().strip()
                 by = f" (process {owner})" if owner else ""
                 raise StateDirectoryError(
                     f"Another `forebay up`{by} is running on the state directory {self.root}."
                 ) from None
+            with _explained(self.root):
+                # A start that was refused may have removed the file that we waited for.
+                if not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                    raise FileNotFoundError(errno.ENOENT, "removed meanwhile; try again", str(path))
             os.fchmod(lock.fileno(), 0o600)
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
-            yield
+            try:
+                yield
+            except UpError:
+                self.undo()
+                raise
+            self.undo()
 
     def load_secrets(self) -> InternalSecrets:
         """Return the internal secrets, made now if this is the first start.
@@ -144,13 +184,16 @@ class StateDirectory:
     def write_json(self, path: Path, content: dict[str, Any]) -> None:
         """Write one of our files, mode 0600. Raises :class:`StateDirectoryError`."""
         with _explained(path):
+            self._note(path)
             write_private_json(path, content)
 
 
 def _probe_writing(directory: Path) -> None:
     probe = directory / f".probe-{os.getpid()}"
-    probe.write_bytes(b"forebay")
-    probe.unlink()
+    try:
+        probe.write_bytes(b"forebay")
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.up.errors import OptionError
 from gateway.up.first_run import ShownOnce
 from gateway.up.parts import Addresses
-from gateway.up.private_json import write_private_json
+from gateway.up.private_json import probe_private_json, write_private_json
 
 _PLACEHOLDER = "$FOREBAY_API_KEY"
 
@@ -76,12 +76,25 @@ def _indented(text: str) -> list[str]:
 def check_ready_file(path: Path) -> None:
     """See early that the ready file can be written, and remove one of an earlier run.
 
-    Raises :class:`OptionError`.
+    Raises :class:`OptionError` with the reason.
     """
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise OptionError(f"--ready-file {path} cannot be written.")
-    path.unlink(missing_ok=True)
+    try:
+        reason = _reason_against(path)
+        if reason is None:
+            path.unlink(missing_ok=True)
+            probe_private_json(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason is not None:
+        raise OptionError(f"--ready-file {path} cannot be written: {reason}.")
+
+
+def _reason_against(path: Path) -> str | None:
+    if path.is_symlink():  # it would be replaced, not followed: fatal for /dev/stdout
+        return "it is a symbolic link; name the file itself"
+    if path.is_dir():
+        return "it is a directory"
+    return "it is no regular file" if path.exists() and not path.is_file() else None
 
 
 def write_ready_file(

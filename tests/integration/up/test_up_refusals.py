@@ -6,12 +6,15 @@ import fcntl
 import os
 import shutil
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from gateway.up.errors import StateDirectoryError
+from gateway.up.check_database import check_database
+from gateway.up.errors import OptionError, StateDirectoryError
 from gateway.up.state_directory import StateDirectory
+from gateway.up.summary import check_ready_file
 from tests.fixtures.forebay_up import forebay, free_port
 from tests.fixtures.processes import find_processes_naming
 
@@ -19,6 +22,8 @@ pytestmark = pytest.mark.faults
 
 
 def assert_refused(state_dir: Path, says: str, *arguments: str, **variables: str) -> None:
+    """A refusal changes nothing: what was there is there, what was not is not."""
+    before = entries_of(state_dir)
     result = forebay(
         *("up", "--state-dir", str(state_dir), "--port", "0", "--admin-port", "0"),
         *arguments,
@@ -32,8 +37,15 @@ def assert_refused(state_dir: Path, says: str, *arguments: str, **variables: str
     assert sentences[0].removeprefix("forebay: ") not in lines  # said once
     assert "Traceback" not in result.stderr + result.stdout
     assert find_processes_naming(str(state_dir)) == []
-    if state_dir.is_dir() and "runtime.json" not in says:
-        assert not (state_dir / "runtime.json").exists()
+    if "was made by PostgreSQL" not in says:  # the one refusal of a part's own, at its launch
+        assert entries_of(state_dir) == before
+
+
+def entries_of(state_dir: Path) -> list[Path] | None:
+    """Return all that lies below, None without a directory; what PostgreSQL makes is not ours."""
+    if not state_dir.is_dir():
+        return None
+    return sorted(state_dir.rglob("*"))
 
 
 @pytest.mark.parametrize("option", ["--port", "--admin-port"])
@@ -41,8 +53,11 @@ def test_a_taken_port(tmp_path: Path, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         says = f"Port {port} on 127.0.0.1 is in use by another process; free it or choose another"
-        assert_refused(tmp_path / "state", f"{says} with {option}.", option, port)
-    assert not (tmp_path / "state" / "postgres").exists()  # before anything was started
+        # Neither it nor what is above it was there before.
+        assert_refused(tmp_path / "new" / "state", f"{says} with {option}.", option, port)
+        assert not (tmp_path / "new").exists()
+        (tmp_path / "empty").mkdir()
+        assert_refused(tmp_path / "empty", says, option, port)
 
 
 def test_a_file_where_the_state_directory_should_be(tmp_path: Path) -> None:
@@ -106,18 +121,39 @@ def test_damaged_secrets(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "secrets.json").read_text() == '{"internal_token": '
 
 
-def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_database_that_refuses(tmp_path: Path) -> None:
     url = f"postgresql://postgres:hunter2@127.0.0.1:{free_port()}/nothing"
-    with socket.create_server(("127.0.0.1", 0)) as engine:
-        port = engine.getsockname()[1]
-        engine.close()
-        assert_refused(
-            tmp_path / "state",
-            "The database cannot be migrated: connection failed",
-            DATABASE_URL=url,
-            FOREBAY_VLLM_URL=f"http://127.0.0.1:{port}",
-            FOREBAY_VLLM_MODEL="some-model",
-        )
+    # With an embedded Valkey and the local engine, which are not even begun.
+    assert_refused(
+        tmp_path / "state",
+        "The database that DATABASE_URL names cannot be used: connection failed",
+        DATABASE_URL=url,
+    )
+
+
+def test_a_database_that_keeps_silent(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = f"postgresql://postgres:hunter2@127.0.0.1:{port}/nothing"
+        begun = time.monotonic()
+        assert_refused(tmp_path / "state", "connection timeout expired", FOREBAY_DATABASE_URL=url)
+        assert time.monotonic() - begun < 15
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:hunter2@127.0.0.1:port/x",
+        "postgresql://u:hunter2%zz@127.0.0.1/x",
+        "postgresql://u:hun@hunter2@127.0.0.1/x",
+        "postgresql://u:hun/hunter2@127.0.0.1/x",
+        "postgresql://u:hunter2@127.0.0.1/x?hunter2",
+    ],
+)
+def test_a_database_address_that_cannot_be_read_is_not_quoted(url: str) -> None:
+    with pytest.raises(OptionError, match="DATABASE_URL cannot be read") as caught:
+        check_database(url)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_an_engine_whose_model_cannot_be_known(tmp_path: Path) -> None:
@@ -128,10 +164,47 @@ def test_an_engine_whose_model_cannot_be_known(tmp_path: Path) -> None:
     )
 
 
-def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("nowhere/ready.json", "No such file or directory"),
+        ("folder", "it is a directory"),
+        ("file/ready.json", "Not a directory"),
+        ("link", "it is a symbolic link"),
+        ("pipe", "it is no regular file"),
+        ("a" * 250, "File name too long"),
+        ("closed/ready.json", "Permission denied"),
+    ],
+)
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path, path: str, reason: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "closed").mkdir(mode=0o500)
+    if "closed" in path and os.geteuid() == 0:
+        pytest.skip("root writes anywhere")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OptionError, match=f"cannot be written: {reason}"):
+        check_ready_file(tmp_path / path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_ready_file_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "ready.json"
-    says = f"--ready-file {path} cannot be written"
+    says = f"--ready-file {path} cannot be written: No such file or directory."
     assert_refused(tmp_path / "state", says, "--ready-file", str(path))
+
+
+def test_the_check_of_a_ready_file_shows_nobody_a_file(tmp_path: Path) -> None:
+    (tmp_path / "ready.json").write_text("of an earlier run")
+    check_ready_file(tmp_path / "ready.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("variable", ["FOREBAY_PG_BIN", "FOREBAY_VALKEY_BIN"])
+def test_programs_that_are_not_there(tmp_path: Path, variable: str) -> None:
+    assert_refused(tmp_path / "state", f"{variable} is", **{variable: str(tmp_path / "none")})
 
 
 @pytest.mark.parametrize(
