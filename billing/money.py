@@ -57,16 +57,28 @@ def parse_price(value: str | Decimal) -> Decimal:
     Text may be in scientific form (``"3.5e-8"``). Floats are refused: ``0.269/1e6`` carries noise
     before we ever see it. Raises :class:`InvalidAmountError`.
     """
+    return _parse_as("a price", value)
+
+
+def parse_amount(value: str | Decimal) -> Decimal:
+    """Return an amount that people set, a budget's: as exact and as large as a price may be.
+
+    Raises :class:`InvalidAmountError`.
+    """
+    return _parse_as("an amount", value)
+
+
+def _parse_as(what: str, value: str | Decimal) -> Decimal:
     amount = _parse(value)
     if amount < 0:
-        raise InvalidAmountError("a price must not be negative")
+        raise InvalidAmountError(f"{what} must not be negative")
     digits = amount.as_tuple()
     exponent = int(digits.exponent)
     if -exponent > PRICE_SCALE:
-        raise InvalidAmountError(f"a price has at most {PRICE_SCALE} decimals")
+        raise InvalidAmountError(f"{what} has at most {PRICE_SCALE} decimals")
     if amount and amount.adjusted() >= PRICE_INTEGER_DIGITS:
         raise InvalidAmountError(
-            f"a price has at most {PRICE_INTEGER_DIGITS} digits before the point"
+            f"{what} has at most {PRICE_INTEGER_DIGITS} digits before the point"
         )
     return amount
 

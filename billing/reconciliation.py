@@ -1,8 +1,9 @@
-"""Proves that events = rollups = ledger, to the last digit, in one snapshot of the database."""
+"""Proves that events = rollups = ledger = spend of budgets, and credit, in one snapshot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -10,9 +11,11 @@ from psycopg import IsolationLevel
 from psycopg.rows import namedtuple_row
 
 from billing import reconciliation_queries as queries
+from billing.budgets.prove_spend import SpendProof, prove_spend
 from billing.clock import Clock, utc_now
 from billing.db import connect
 from billing.ledger.post import post_pending
+from billing.ledger.prove_credit import CreditProof, prove_credit
 from billing.money import EXACT, format_amount
 
 
@@ -32,7 +35,8 @@ class VerifyLine:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The whole proof. ``differences`` names up to 20 project hours that do not agree.
+    """The whole proof. ``differences`` names up to 20 project hours, and as many windows of
+    budgets, that do not agree.
 
     ``dead_letters`` (unresolved, by reason) do not make it unclean: they are known, and their
     events are in no sum of money.
@@ -61,20 +65,23 @@ def verify(database_url: str, *, post_first: bool = True, clock: Clock = utc_now
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            return _check(connection)
+            return _check(connection, now=clock())
 
 
-def _check(connection: psycopg.Connection[Any]) -> VerifyReport:
+def _check(connection: psycopg.Connection[Any], *, now: datetime) -> VerifyReport:
     cursor = connection.cursor(row_factory=namedtuple_row)
 
     def rows(query: str) -> list[Any]:
         return cursor.execute(query.encode()).fetchall()
 
     totals = rows(queries.GROUP_TOTALS)
+    spend = prove_spend(connection)
     lines = [
         *_rating_lines(rows(queries.RERATE)),
         *(line for total in totals for line in _sum_lines(total)),
         _ledger_line(rows(queries.LEDGER)[0]),
+        _budget_line(spend),
+        *map(_credit_line, prove_credit(connection, now=now)),
         *_journal_lines(rows(queries.JOURNALS)[0]),
         _zero_line("events stored twice", rows(queries.DUPLICATES)[0][0]),
         _zero_line("unpriced events without a dead letter", rows(queries.SILENT_UNPRICED)[0][0]),
@@ -83,7 +90,7 @@ def _check(connection: psycopg.Connection[Any]) -> VerifyReport:
     return VerifyReport(
         lines=tuple(lines),
         dead_letters=tuple((row[0], row[1]) for row in rows(queries.DEAD_LETTERS)),
-        differences=tuple(map(_difference_text, differing)),
+        differences=(*map(_difference_text, differing), *spend.differences),
     )
 
 
@@ -146,6 +153,31 @@ def _ledger_line(row: Any) -> VerifyLine:
     )
     is_ok = row.total == 0 and not row.unbalanced and not row.incomplete
     return VerifyLine("ledger", figures, is_ok)
+
+
+def _budget_line(proof: SpendProof) -> VerifyLine:
+    figures = (
+        ("windows", str(proof.windows)),
+        ("events", format_amount(proof.from_events)),
+        ("spent", format_amount(proof.recorded)),
+        ("differing", str(proof.differing)),
+    )
+    return VerifyLine("budgets", figures, not proof.differing)
+
+
+def _credit_line(proof: CreditProof) -> VerifyLine:
+    figures = (
+        ("granted", format_amount(proof.granted)),
+        ("burned", format_amount(proof.burned)),
+        ("expired", format_amount(proof.expired)),
+        ("posted grants", format_amount(proof.granted_posted)),
+        ("posted burns", format_amount(proof.burned_posted)),
+        ("posted expiries", format_amount(proof.expired_posted)),
+        ("ledger balance", format_amount(proof.balance)),
+        ("differing hours", str(proof.differing)),
+        ("posted beyond charges", str(proof.overposted)),
+    )
+    return VerifyLine(f"credit {proof.currency}", figures, proof.is_ok)
 
 
 def _journal_lines(row: Any) -> list[VerifyLine]:

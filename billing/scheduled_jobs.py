@@ -6,21 +6,15 @@ Each job runs under its advisory lock: of several workers on one database, one d
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 
+from billing.advisory_locks import LockNumber, try_advisory_lock
 from billing.clock import Clock
 from billing.ledger.post import post_pending_hours
 from billing.usage.partitions import make_partitions
 from billing.worker_database import WorkerDatabase
-
-# Advisory lock numbers, ours alone in this database: "forebay" and a job's number.
-_LOCK_SPACE = 0x666F7265
-_PARTITIONS_LOCK = 1
-_POSTING_LOCK = 2
 
 _PARTITIONS_SECONDS = 3600.0
 # A closed hour is posted this long after its end, when its last requests are settled.
@@ -62,25 +56,11 @@ class ScheduledJobs:
         return (int(self._clock().timestamp()) - _HOUR_GRACE_SECONDS) // 3600
 
     def _make_partitions(self, connection: psycopg.Connection[Any]) -> None:
-        with _advisory_lock(connection, _PARTITIONS_LOCK) as is_ours:
+        with try_advisory_lock(connection, LockNumber.PARTITIONS) as is_ours:
             if is_ours:
                 make_partitions(connection, self._clock().date())
 
     def _post(self, connection: psycopg.Connection[Any]) -> None:
-        with _advisory_lock(connection, _POSTING_LOCK) as is_ours:
+        with try_advisory_lock(connection, LockNumber.POSTING) as is_ours:
             if is_ours:
                 post_pending_hours(connection, clock=self._clock)
-
-
-@contextmanager
-def _advisory_lock(connection: psycopg.Connection[Any], number: int) -> Iterator[bool]:
-    """Hold a session's advisory lock if it is free; yields whether it is ours."""
-    row = connection.execute(
-        "SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_SPACE, number)
-    ).fetchone()
-    is_ours = bool(row and row[0])
-    try:
-        yield is_ours
-    finally:
-        if is_ours and not connection.closed:
-            connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK_SPACE, number))

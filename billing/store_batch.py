@@ -1,8 +1,9 @@
 """One batch of a journal → PostgreSQL, in one transaction: the heart of "exactly once".
 
 Lock the journal's position; if it is where the batch begins, rate and insert the events, add what
-was really inserted to rollups and to what projects owe, keep dead letters, move the position. If it
-is where the batch ends, an earlier try was committed although its answer got lost.
+was really inserted to rollups, to what projects owe and to the spend of budgets, keep dead letters,
+move the position. If it is where the batch ends, an earlier try was committed although its answer
+got lost.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from billing.budgets.spend import add_deltas_to_budgets
 from billing.charging.charge import charge_request
 from billing.charging.dead_letters import NewDeadLetter, insert_dead_letters
 from billing.charging.event_row import EVENT_COLUMNS, event_row
@@ -89,6 +91,7 @@ def _store(
             settled, voided = counts.settled, counts.voided
             add_deltas_to_rollups(cursor)
             add_deltas_to_project_hours(cursor)
+            add_deltas_to_budgets(cursor)
         duplicates = len(events.rows) - settled - voided
         letters = events.aside + [_damage_letter(*damage) for damage in batch.damages]
         if duplicates:

@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from billing.budgets.spend_places import FilePlace, RedisPlace, SpendPlace
+from billing.budgets.spend_publisher import SpendPublisher
 from billing.clock import Clock, utc_now
 from billing.scheduled_jobs import ScheduledJobs
 from billing.stop_signal import StopSignal
@@ -32,7 +34,8 @@ class WorkerConfig:
 
     ``journal_dir`` holds the journals' directories; ``ledger_post_seconds`` is the longest time
     between two postings; ``poll_ms`` how often quiet journals are looked at; ``batch_records`` the
-    most journal records in one transaction; ``drain_seconds`` the longest a stop may take.
+    most journal records in one transaction; ``drain_seconds`` the longest a stop may take. The spend
+    of budgets is published in ``state_dir`` and at ``redis_url``; None leaves that place out.
     """
 
     database_url: str
@@ -41,6 +44,8 @@ class WorkerConfig:
     poll_ms: int = 50
     batch_records: int = 10_000
     drain_seconds: float = 20.0
+    state_dir: Path | None = None
+    redis_url: str | None = None
 
 
 def run(config: WorkerConfig, *, stop: StopSignal | None = None, clock: Clock = utc_now) -> int:
@@ -82,6 +87,15 @@ def _wait_for_lock(path: Path, stop: StopSignal) -> int | None:
     return lock
 
 
+def _spend_places(config: WorkerConfig) -> list[SpendPlace]:
+    places: list[SpendPlace] = []
+    if config.state_dir is not None:
+        places.append(FilePlace(config.state_dir))
+    if config.redis_url is not None:
+        places.append(RedisPlace(config.redis_url))
+    return places
+
+
 class _Worker:
     """One worker that has its tree's lock."""
 
@@ -94,6 +108,7 @@ class _Worker:
         self._clock = clock
         self._readers: dict[str, JournalReader] = {}
         self._jobs = ScheduledJobs(database, clock, ledger_post_seconds=config.ledger_post_seconds)
+        self._spend = SpendPublisher(_spend_places(config))
 
     def work(self) -> None:
         """Store what comes until a stop is asked for and nothing is left to read."""
@@ -101,6 +116,7 @@ class _Worker:
             # Asked before the pass: what was written before the stop is read by a pass after it.
             is_stopping = self._stop.is_set
             self._jobs.run_due()
+            self._publish_spend()
             is_busy = self._pass_over_journals()
             is_late = is_stopping and self._stop.since_seconds >= self._config.drain_seconds
             if is_stopping and (is_late or not is_busy):
@@ -108,11 +124,17 @@ class _Worker:
             if not is_busy:
                 self._stop.wait(self._config.poll_ms / 1000)
         self._jobs.post_all()
+        self._publish_spend(is_last=True)
 
     def close(self) -> None:
-        """Let go of adopted journals."""
+        """Let go of adopted journals and of Redis."""
         for reader in self._readers.values():
             reader.close()
+        self._spend.close()
+
+    def _publish_spend(self, *, is_last: bool = False) -> None:
+        if is_last or self._spend.is_due():
+            self._database.run(self._spend.publish)
 
     def _pass_over_journals(self) -> bool:
         """Store one batch of every journal; tell whether any had something."""
@@ -121,6 +143,7 @@ class _Worker:
             reader = self._readers.get(directory.name) or self._open(directory)
             if reader is not None and self._store_next(reader):
                 is_busy = True
+                self._publish_spend()  # also in the middle of a long pass
         return is_busy
 
     def _open(self, directory: Path) -> JournalReader | None:

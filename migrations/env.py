@@ -12,6 +12,8 @@ from typing import Any
 from alembic import context
 from sqlalchemy import Connection, text
 
+import billing.budgets.credit_models
+import billing.budgets.models
 import billing.charging.models
 import billing.ledger.models
 import billing.pricing.models
@@ -19,10 +21,13 @@ import billing.usage.models
 import gateway.controlplane.catalog.models
 import gateway.controlplane.changes
 import gateway.controlplane.identity.models
+import gateway.controlplane.limits_api.models
 from billing.db import Base, make_engine
 
 # Imported to fill the metadata.
 MODELS = (
+    billing.budgets.credit_models,
+    billing.budgets.models,
     billing.charging.models,
     billing.ledger.models,
     billing.pricing.models,
@@ -30,6 +35,7 @@ MODELS = (
     gateway.controlplane.catalog.models,
     gateway.controlplane.changes,
     gateway.controlplane.identity.models,
+    gateway.controlplane.limits_api.models,
 )
 
 # "forebay" in ASCII. Not the runner's own lock, which another connection holds meanwhile.

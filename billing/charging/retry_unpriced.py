@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from billing.budgets.spend import add_deltas_to_budgets
 from billing.charging.event_row import EVENT_COLUMNS
 from billing.charging.reason import DeadLetterReason
 from billing.clock import Clock, utc_now
@@ -31,7 +32,8 @@ _BATCH = 500
 
 _TAKE = """
 SELECT d.id AS letter_id, e.event_id, e.started_at,
-    date_trunc('hour', e.started_at, 'UTC') AS hour, e.organization_id, e.project_id, e.api_key_id,
+    date_bin('15 minutes', e.started_at, timestamptz '1970-01-01 00:00:00+00') AS quarter,
+    e.organization_id, e.project_id, e.api_key_id,
     e.route_id, e.route, e.deployment_id, e.currency, e.input_tokens, e.cached_input_tokens,
     e.output_tokens, e.reasoning_tokens
 FROM dead_letters d
@@ -56,7 +58,7 @@ class _UnpricedEvent:
     letter_id: str
     event_id: str
     started_at: datetime
-    hour: datetime
+    quarter: datetime
     organization_id: str
     project_id: str
     api_key_id: str
@@ -81,7 +83,7 @@ class _UnpricedEvent:
     def delta(self, sign: int, currency: str, charge: object, unpriced: int) -> tuple[Any, ...]:
         """Return a ``batch_deltas`` row that takes the event out of (-1) or into (1) a sum."""
         return (
-            self.hour,
+            self.quarter,
             self.organization_id,
             self.project_id,
             self.api_key_id,
@@ -171,6 +173,7 @@ def _store_ratings(
             copy.write_row(event.delta(1, rated.price.currency, rated.charge, 0))
     add_deltas_to_rollups(cursor)
     add_deltas_to_project_hours(cursor)
+    add_deltas_to_budgets(cursor)
     cursor.execute(
         "UPDATE dead_letters SET resolved_at = %s WHERE id = ANY(%s)",
         (now, [event.letter_id for event, _ in ratings]),

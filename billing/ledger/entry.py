@@ -16,12 +16,18 @@ class AccountKind(StrEnum):
 
     RECEIVABLE = "receivable"  # what the organization owes us; grows by debits
     REVENUE = "revenue"  # what we earned from it; grows by credits
+    PREPAID_CREDIT = "prepaid_credit"  # credit that it may still use up; grows by credits
+    CREDIT_GRANTED = "credit_granted"  # what credit it was given; grows by debits
+    CREDIT_EXPIRED = "credit_expired"  # what of it came to nothing; grows by credits
 
 
 class TransactionKind(StrEnum):
     """Why money moved."""
 
     USAGE_CHARGE = "usage_charge"
+    CREDIT_GRANT = "credit_grant"
+    CREDIT_BURN = "credit_burn"
+    CREDIT_EXPIRY = "credit_expiry"
 
 
 class UnbalancedPostingError(ValueError):

@@ -29,7 +29,11 @@ class LedgerAccount(Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "kind", "currency"),
         UniqueConstraint("id", "currency"),  # what an entry refers to
-        CheckConstraint("kind IN ('receivable', 'revenue')", name="kind_known"),
+        CheckConstraint(
+            "kind IN ('receivable', 'revenue', 'prepaid_credit', 'credit_granted',"
+            " 'credit_expired')",
+            name="kind_known",
+        ),
     )
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -99,6 +103,7 @@ class ProjectHour(Base):
             " AND charged_amount < 'Infinity'",
             name="posted_within_charged",
         ),
+        Index("ix_ledger_project_hours_organization_id_hour", "organization_id", "hour"),
         Index(
             "ix_ledger_project_hours_pending",
             "hour",

@@ -1,6 +1,6 @@
 """The posting job: what projects owe and the ledger does not know yet becomes transactions.
 
-One per project, hour and currency and run of the job, never one per request.
+One per project, hour and currency and run of the job, never one per request. Then credit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import psycopg
 
 from billing.clock import utc_now
 from billing.db import connect
+from billing.ledger.post_credit import post_pending_credit
 from billing.ledger.project_hours import take_pending
 from billing.ledger.service import write_postings
 from billing.ledger.templates import usage_charge
@@ -39,7 +40,7 @@ def post_pending_hours(
         count = retry_conflicts(lambda: _post_batch(connection, clock()))
         posted += count
         if count < _BATCH:
-            return posted
+            return posted + post_pending_credit(connection, clock=clock)
 
 
 def _post_batch(connection: psycopg.Connection[Any], now: datetime) -> int:

@@ -19,7 +19,8 @@ _KEY = "hour, organization_id, project_id, currency"
 # In key order, like every writer of these rows.
 _ADD = f"""
 INSERT INTO ledger_project_hours AS h ({_KEY}, charged_amount)
-SELECT {_KEY}, sum(charge) FROM batch_deltas
+SELECT date_trunc('hour', quarter, 'UTC'), organization_id, project_id, currency, sum(charge)
+FROM batch_deltas
 GROUP BY 1, 2, 3, 4 HAVING sum(charge) <> 0
 ORDER BY 1, 2, 3, 4
 ON CONFLICT ({_KEY}) DO UPDATE SET charged_amount = h.charged_amount + excluded.charged_amount

@@ -18,10 +18,11 @@ from billing.clock import from_epoch_us
 from billing.usage.event import CloseRecord, event_id_of
 from billing.usage.read_journal import JournalPoint
 
-# batch_deltas: what the rows of one transaction add to the sums, by the rollup's key.
+# batch_deltas: what the rows of one transaction add to the sums, by the rollup's key, but of each
+# quarter of an hour: local midnights, where windows of budgets begin, lie on those.
 _TEMPORARY_TABLES = """
 CREATE TEMPORARY TABLE IF NOT EXISTS batch_deltas (
-    hour timestamptz, organization_id text, project_id text, api_key_id text, route text,
+    quarter timestamptz, organization_id text, project_id text, api_key_id text, route text,
     deployment_id text, currency text, requests bigint, input_tokens bigint,
     cached_input_tokens bigint, output_tokens bigint, reasoning_tokens bigint, charge numeric,
     unpriced_requests bigint, voided bigint
@@ -37,7 +38,8 @@ WITH inserted AS (
         status, input_tokens, cached_input_tokens, output_tokens, reasoning_tokens, charge
 )
 INSERT INTO batch_deltas
-SELECT date_trunc('hour', started_at, 'UTC'), organization_id, project_id, api_key_id, route,
+SELECT date_bin('15 minutes', started_at, timestamptz '1970-01-01 00:00:00+00'), organization_id,
+    project_id, api_key_id, route,
     deployment_id, currency, count(*), coalesce(sum(input_tokens), 0),
     coalesce(sum(cached_input_tokens), 0), coalesce(sum(output_tokens), 0),
     coalesce(sum(reasoning_tokens), 0), coalesce(sum(charge), 0),

@@ -12,7 +12,8 @@ _ADD = """
 INSERT INTO usage_rollups_hourly AS r (
     hour, organization_id, project_id, api_key_id, route, deployment_id, currency, requests,
     input_tokens, cached_input_tokens, output_tokens, reasoning_tokens, charge, unpriced_requests)
-SELECT hour, organization_id, project_id, api_key_id, route, deployment_id, currency,
+SELECT date_trunc('hour', quarter, 'UTC'), organization_id, project_id, api_key_id, route,
+    deployment_id, currency,
     sum(requests), sum(input_tokens), sum(cached_input_tokens), sum(output_tokens),
     sum(reasoning_tokens), sum(charge), sum(unpriced_requests)
 FROM batch_deltas

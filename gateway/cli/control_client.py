@@ -42,6 +42,20 @@ class ControlClient:
         given = {name: value for name, value in (body or {}).items() if value is not None}
         return self._ask("POST", path, body=given)
 
+    def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to ``PATCH path``; a None is sent as null, which is not absence.
+
+        Raises :class:`NotRunningError` or :class:`RefusedError`.
+        """
+        return self._ask("PATCH", path, body=changes)
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Return the answer to ``DELETE path``.
+
+        Raises :class:`NotRunningError` or :class:`RefusedError`.
+        """
+        return self._ask("DELETE", path)
+
     def _ask(
         self,
         method: str,
@@ -53,9 +67,8 @@ class ControlClient:
         import httpx
 
         try:
-            with self._http as http:
-                reply = http.request(method, path, params=query, json=body)
-                content = reply.json()
+            reply = self._http.request(method, path, params=query, json=body)
+            content = reply.json()
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise NotRunningError(
                 f"Forebay's control plane does not answer at {self._url}; is `forebay up` running?"

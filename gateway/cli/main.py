@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import billing, keys, prices, processes, usage
+from gateway.cli import billing, budgets, keys, limits, prices, processes, usage
+from gateway.cli import credits as credit_commands
 from gateway.cli.errors import CliError
 from gateway.cli.options import StateDirOption
 from gateway.settings import Settings, SettingsError
@@ -54,6 +55,9 @@ def up(
 
 app.add_typer(keys.app, name="keys")
 app.add_typer(prices.app, name="prices")
+app.add_typer(limits.app, name="limits")
+app.add_typer(budgets.app, name="budgets")
+app.add_typer(credit_commands.app, name="credits")
 app.add_typer(billing.app, name="billing")
 app.add_typer(processes.engine, name="engine")
 app.command("usage")(usage.show_usage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import httpx
 from fastapi import APIRouter, Depends, FastAPI
@@ -15,9 +15,13 @@ from billing.clock import Clock, utc_now
 from gateway.controlplane import health
 from gateway.controlplane.billing_api import endpoints as billing_endpoints
 from gateway.controlplane.body_limit import BodyLimit
+from gateway.controlplane.budgets_api import endpoints as budgets_endpoints
+from gateway.controlplane.budgets_api.send_alerts import AlertSender
 from gateway.controlplane.catalog import endpoints as catalog_endpoints
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.context import ControlPlane
+from gateway.controlplane.credit_api import endpoints as credit_endpoints
+from gateway.controlplane.credit_api.watch_credit import CreditWatch
 from gateway.controlplane.database import Database
 from gateway.controlplane.error_replies import install_error_replies
 from gateway.controlplane.failure_limit import FailureLimit
@@ -27,9 +31,11 @@ from gateway.controlplane.identity.authenticate import (
     require_principal,
     require_principal_or_data_plane,
 )
+from gateway.controlplane.limits_api import endpoints as limits_endpoints
 from gateway.controlplane.passwords import PasswordChecker
 from gateway.controlplane.publish_to_place import PlacePublisher
 from gateway.controlplane.publisher import Publisher
+from gateway.controlplane.rate_waiting import WaitingEvents
 from gateway.controlplane.reports_api import endpoints as reports_endpoints
 from gateway.controlplane.request_edge import RequestEdge
 from gateway.snapshot.publish import FilePlace, RedisPlace, SnapshotPlace
@@ -41,7 +47,7 @@ _PROBE_CONNECT_SECONDS = 1.5
 
 
 def create_app(config: ControlPlaneConfig, *, clock: Clock = utc_now) -> FastAPI:
-    """Return the control API; its lifespan publishes Snapshots in the background.
+    """Return the control API; its lifespan publishes Snapshots and sends alerts in the background.
 
     No address redirects (a redirect would lose the body or the token), and there are no pages of
     documentation to be read without a token.
@@ -71,6 +77,9 @@ def _routes() -> APIRouter:
         identity_endpoints.router,
         catalog_endpoints.router,
         billing_endpoints.router,
+        limits_endpoints.router,
+        budgets_endpoints.router,
+        credit_endpoints.router,
         reports_endpoints.router,
     ):
         protected.include_router(router)
@@ -101,6 +110,7 @@ def _assemble(
         config=config,
         database=database,
         publisher=publisher,
+        waiting_events=WaitingEvents(config.database_url, clock=clock),
         login_limit=FailureLimit(
             failures=_LOGIN_FAILURES,
             window_seconds=_LOGIN_WINDOW_SECONDS,
@@ -120,13 +130,26 @@ def _assemble(
 def _make_lifespan(control_plane: ControlPlane, publisher: Publisher) -> Lifespan[FastAPI]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        publishing = asyncio.create_task(publisher.run())
+        alerts = AlertSender(
+            control_plane.database,
+            clock=control_plane.clock,
+            poll_seconds=control_plane.config.alert_poll_ms / 1000,
+        )
+        credit = CreditWatch(
+            control_plane.database,
+            publisher.publish_soon,
+            clock=control_plane.clock,
+            poll_seconds=control_plane.config.credit_poll_ms / 1000,
+        )
+        loops = (publisher.run(), alerts.run(), credit.run(), control_plane.waiting_events.run())
+        running = [asyncio.create_task(loop) for loop in loops]
         try:
             yield
         finally:
-            publishing.cancel()
-            with suppress(asyncio.CancelledError):
-                await publishing
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await alerts.close()
             await publisher.close()
             await control_plane.engine_client.aclose()
             control_plane.passwords.close()

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from billing.budgets import credit_rule
+from billing.budgets import repository as budgets
+from billing.budgets.models import Budget
 from billing.clock import to_epoch_us
 from billing.money import format_amount
 from billing.pricing.models import Price
 from billing.pricing.repository import list_price_books, list_price_history
 from gateway.controlplane.catalog import repository as catalog
-from gateway.controlplane.catalog.models import Deployment
+from gateway.controlplane.catalog.models import Deployment, Route
 from gateway.controlplane.changes import read_version
 from gateway.controlplane.database import ReadSession
 from gateway.controlplane.identity import repository as identity
 from gateway.controlplane.identity.repository import SnapshotKey
+from gateway.controlplane.limits_api import repository as limits
+from gateway.controlplane.limits_api.models import RateLimit
 from gateway.snapshot import model
 
 # How long a key that ended is still known, so that its holder reads "revoked", not "unknown".
@@ -33,19 +38,19 @@ async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapsh
         version=version,
         published_at_us=to_epoch_us(now),
         keys={found.key.secret_sha256.hex(): _key_entry(found) for found in keys},
-        routes={
-            route.name: model.Route(
-                id=route.id,
-                name=route.name,
-                deployment_id=route.deployment_id,
-                created_at_us=to_epoch_us(route.created_at),
-            )
-            for route in routes
-        },
+        routes={route.name: _route_entry(route) for route in routes},
         deployments={deployment.id: _deployment_entry(deployment) for deployment in deployments},
         prices=tuple(
             _price_entry(price, currencies[price.price_book_id])
             for price in choose_usable_prices(prices, now=now)
+        ),
+        limits=tuple(_limit_entry(limit) for limit in await limits.list_limits(session)),
+        budgets=(
+            *(
+                _budget_entry(found.budget, found.time_zone)
+                for found in await budgets.list_budgets(session)
+            ),
+            *(_budget_entry(rule, "UTC") for rule in await credit_rule.list_rules(session)),
         ),
     )
 
@@ -83,10 +88,54 @@ def _deployment_entry(deployment: Deployment) -> model.Deployment:
         id=deployment.id,
         name=deployment.name,
         engine_model=deployment.engine_model,
+        max_in_flight=deployment.max_in_flight,
         replicas=tuple(
             model.Replica(id=replica.id, base_url=replica.base_url, secret=replica.secret)
             for replica in deployment.replicas
         ),
+    )
+
+
+def _route_entry(route: Route) -> model.Route:
+    default = model.QueuePolicy()
+    priority, size = route.queue_priority, route.queue_size
+    deadline = route.queue_deadline_seconds
+    return model.Route(
+        id=route.id,
+        name=route.name,
+        deployment_id=route.deployment_id,
+        created_at_us=to_epoch_us(route.created_at),
+        queue=model.QueuePolicy(
+            priority=default.priority if priority is None else priority,
+            size=default.size if size is None else size,
+            deadline_seconds=default.deadline_seconds if deadline is None else deadline,
+        ),
+    )
+
+
+def _limit_entry(limit: RateLimit) -> model.RateLimit:
+    return model.RateLimit(
+        id=limit.id,
+        scope=limit.scope,
+        scope_id=limit.scope_id,
+        metric=limit.metric,
+        amount=limit.amount,
+        per_seconds=limit.per_seconds,
+        route_id=limit.route_id,
+    )
+
+
+def _budget_entry(budget: Budget, time_zone: str) -> model.Budget:
+    return model.Budget(
+        id=budget.id,
+        name=budget.name,
+        scope=budget.scope,
+        scope_id=budget.scope_id,
+        window=budget.window_kind,
+        amount=format_amount(budget.amount),
+        currency=budget.currency,
+        time_zone=time_zone,
+        is_hard=budget.is_hard,
     )
 
 

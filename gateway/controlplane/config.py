@@ -35,6 +35,8 @@ class ControlPlaneConfig:
     is_secure_cookie: bool = False
     session_seconds: int = 24 * 3600
     publish_poll_ms: int = 300
+    alert_poll_ms: int = 2000
+    credit_poll_ms: int = 300
     max_body_bytes: int = 1024 * 1024
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.database import Database, ReadSession, WriteSession
 from gateway.controlplane.failure_limit import FailureLimit
 from gateway.controlplane.passwords import PasswordChecker
+from gateway.controlplane.rate_waiting import WaitingEvents, is_price_set
 
 
 class SnapshotPublisher(Protocol):
@@ -35,6 +36,7 @@ class ControlPlane:
     config: ControlPlaneConfig
     database: Database
     publisher: SnapshotPublisher
+    waiting_events: WaitingEvents
     login_limit: FailureLimit
     passwords: PasswordChecker
     engine_client: httpx.AsyncClient  # for probes of engines
@@ -61,6 +63,8 @@ async def write_session(control_plane: ControlPlaneDep) -> AsyncIterator[WriteSe
     """Yield the request's transaction; commit, then publish what changed, then the reply begins."""
     async with control_plane.database.write() as session:
         yield session
+    if is_price_set(session):
+        control_plane.waiting_events.rate_soon()
     if is_changed(session):
         await control_plane.publisher.publish_soon()
 

@@ -37,7 +37,10 @@ class Publisher:
                 group.create_task(self._run(place))
 
     async def _run(self, place: PlacePublisher) -> None:
-        while True:
+        task = asyncio.current_task()
+        # Asked each time: before Python 3.12 `asyncio.wait_for`, which redis-py uses, may swallow
+        # a cancellation.
+        while task is None or not task.cancelling():
             await place.publish()
             await asyncio.sleep(self._poll_seconds)
 

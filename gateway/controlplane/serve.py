@@ -11,7 +11,7 @@ import socket
 from granian.constants import HTTPModes, Interfaces
 from granian.errors import FatalError
 from granian.server.embed import Server
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from admin_ui.app import create_app as create_admin_ui
 from gateway.controlplane.app import create_app
@@ -51,8 +51,9 @@ def local_base_url(host: str, port: int) -> str:
 
 
 async def _serve(app: ASGIApp, config: ControlPlaneConfig) -> int:
+    stop, has_started = asyncio.Event(), asyncio.Event()
     server = Server(
-        app,
+        _noting_start(app, has_started),
         address=config.host,
         port=config.port,
         interface=Interfaces.ASGI,
@@ -62,14 +63,38 @@ async def _serve(app: ASGIApp, config: ControlPlaneConfig) -> int:
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.stop)
+        loop.add_signal_handler(number, stop.set)
+    stopping = asyncio.create_task(_stop(server, stop, has_started))
     _log.info("the control plane listens on %s:%d", config.host, config.port)
     try:
         await server.serve()
     except FatalError as error:
         _log.error("the control plane stopped: %s", error)
         return EXIT_FAILED
+    finally:
+        stopping.cancel()
     return EXIT_FAILED if server.interrupt_children else EXIT_OK
+
+
+async def _stop(server: Server, stop: asyncio.Event, has_started: asyncio.Event) -> None:
+    """Stop the server when asked to; Granian forgets a stop while the application still starts."""
+    await stop.wait()
+    await has_started.wait()
+    server.stop()  # type: ignore[no-untyped-call]
+
+
+def _noting_start(app: ASGIApp, has_started: asyncio.Event) -> ASGIApp:
+    """Return the application; the event is set once its lifespan has begun."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_noting(message: Message) -> None:
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                has_started.set()
+
+        await app(scope, receive, send_noting if scope["type"] == "lifespan" else send)
+
+    return serve
 
 
 def _why_not_bindable(host: str, port: int) -> str | None:

@@ -130,7 +130,9 @@ def find_fault(words: tuple[str, ...]) -> str | None:
                 return word
             command = subcommands[word]
         elif word.startswith("--"):
-            options = {name for param in command.params for name in param.opts}
+            options = {
+                name for param in command.params for name in (*param.opts, *param.secondary_opts)
+            }
             if word.partition("=")[0] not in options:
                 return word
     return None

@@ -77,6 +77,80 @@ def test_a_key_for_one_route_with_an_end(up: RunningUp) -> None:
     assert key["expires_at"].startswith("2999-01-31T00:00:00")
 
 
+def test_limits_are_set_listed_and_removed(up: RunningUp) -> None:
+    key = run_json(up, "keys", "list")[0]["id"]
+    what = ("key", key, "requests")
+    limit = run_json(up, "limits", "set", *what, "7", "--per", "minute", "--route", ENGINE_MODEL)
+    assert (limit["amount"], limit["per_seconds"]) == (7, 60)
+    again = run_json(up, "limits", "set", *what, "9", "--per", "minute", "--route", ENGINE_MODEL)
+    assert again["id"] == limit["id"]
+    assert run_json(up, "limits", "list", "--scope", "key", "--of", key) == [again]
+    assert limit["id"] in run(up, "limits", "list")
+    refused = forebay(
+        "limits", "set", *what, "1.5", "--per", "minute", FOREBAY_STATE_DIR=str(up.state_dir)
+    )
+    assert refused.returncode == 2
+    assert "whole number" in refused.stderr
+    assert "removed" in run(up, "limits", "remove", limit["id"])
+    assert run_json(up, "limits", "list") == []
+
+
+def test_budgets_are_set_listed_and_removed(up: RunningUp) -> None:
+    project = run_json(up, "keys", "list")[0]["project_id"]
+    what = ("project", project, "monthly")
+    budget = run_json(up, "budgets", "set", *what, "250", "--soft", "--webhook", "http://x.test/")
+    assert (budget["amount"], budget["is_hard"]) == ("250", False)
+    again = run_json(up, "budgets", "set", *what, "1000.50", "--webhook", "")
+    assert again["id"] == budget["id"]
+    assert (again["amount"], again["is_hard"], again["webhook_url"]) == ("1000.5", False, None)
+    assert run_json(up, "budgets", "set", *what, "0", "--hard")["amount"] == "0"
+    assert [item["id"] for item in run_json(up, "budgets", "list", "--of", project)] == [
+        budget["id"]
+    ]
+    assert "hard" in run(up, "budgets", "list")
+    run(up, "budgets", "set", *what, "5")
+    assert ask(up, up.ready["secret"]) == 200
+
+    def spent() -> str:
+        return str(run_json(up, "budgets", "list")[0]["spent"])
+
+    def published() -> str | None:
+        feed = json.loads((up.state_dir / "spend.json").read_text())
+        window = feed["spent"].get(budget["id"])
+        return None if window is None else str(window[1])
+
+    wait_for(lambda: spent() != "0", "the request is charged to the budget", 10)
+    wait_for(lambda: published() == spent(), "the data plane is told", 10)
+    assert "removed" in run(up, "budgets", "remove", budget["id"])
+    assert run_json(up, "budgets", "list") == []
+
+
+def test_credit_is_granted_shown_and_limited(up: RunningUp) -> None:
+    secrets = json.loads((up.state_dir / "secrets.json").read_text())
+    found = httpx.get(
+        f"{up.ready['admin_url']}/api/v1/organizations",
+        headers={"Authorization": f"Bearer {secrets['admin_token']}"},
+        trust_env=False,
+    )
+    organization = found.json()["data"][0]["id"]
+    run(up, "credits", "grant", organization, "12.50", "--note", "welcome")
+    soon = run_json(
+        up, "credits", "grant", organization, "5", "--expires-at", "2999-01-31T00:00:00Z"
+    )
+    assert soon["expires_at"].startswith("2999-01-31")
+    assert "welcome" in run(up, "credits", "list", "--organization", organization)
+    credit = run_json(up, "credits", "show", organization)
+    assert (credit["granted"], credit["left"], credit["mode"]) == ("17.5", None, "postpaid")
+    assert credit["grants"][0]["id"] == soon["id"]  # what expires burns first
+    assert "at most 0 owed" in run(up, "credits", "mode", organization, "postpaid", "--limit", "0")
+    credit = run_json(up, "credits", "mode", organization, "prepaid")
+    assert (credit["credit_limit"], credit["left"]) == (None, "17.5")
+    credit = run_json(up, "credits", "mode", organization, "postpaid", "--no-limit")
+    assert (credit["credit_limit"], credit["left"]) == (None, None)
+    said = forebay("credits", "grant", organization, "0", FOREBAY_STATE_DIR=str(up.state_dir))
+    assert (said.returncode, "above 0" in said.stderr) == (2, True)
+
+
 def test_prices_are_set_listed_and_kept(up: RunningUp) -> None:
     before = run_json(up, "prices", "list")
     assert [price["route"] for price in before] == [ENGINE_MODEL]

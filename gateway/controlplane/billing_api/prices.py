@@ -15,6 +15,7 @@ from gateway.controlplane.catalog import repository as catalog
 from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import ReadSession, WriteSession
 from gateway.controlplane.errors import ConflictError, InvalidRequestError, NotFoundError
+from gateway.controlplane.rate_waiting import record_price
 
 DEFAULT_PRICE_BOOK = "default"
 # Per million tokens; outside it somebody probably meant another unit.
@@ -62,6 +63,7 @@ async def set_price(
     except pricing.PricingError as error:
         raise InvalidRequestError(_sentence(error), param="effective_at") from error
     record_change(session)
+    record_price(session)
     return NamedPrice(price=price, price_book=book, route=priced_route.name)
 
 

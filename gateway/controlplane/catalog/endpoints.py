@@ -8,12 +8,14 @@ from gateway.controlplane.catalog import repository, service
 from gateway.controlplane.catalog.probe_engines import probe_engines
 from gateway.controlplane.catalog.schemas import (
     DeploymentAnswer,
+    DeploymentChange,
     EngineAnswer,
     NewDeploymentRequest,
     NewReplicaRequest,
     NewRouteRequest,
     ReplicaAnswer,
     RouteAnswer,
+    RouteChange,
 )
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.listing import Listing
@@ -35,6 +37,17 @@ async def create_deployment(
     """Add a deployment without replicas."""
     deployment = await service.create_deployment(
         session, name=wanted.name, engine_model=wanted.engine_model, now=control_plane.clock()
+    )
+    return DeploymentAnswer.of(deployment)
+
+
+@router.patch("/deployments/{deployment_id}")
+async def change_deployment(
+    deployment_id: str, wanted: DeploymentChange, session: WriteSessionDep
+) -> DeploymentAnswer:
+    """Limit how many requests each replica serves at a time."""
+    deployment = await service.limit_deployment(
+        session, deployment=deployment_id, max_in_flight=wanted.max_in_flight
     )
     return DeploymentAnswer.of(deployment)
 
@@ -72,6 +85,13 @@ async def create_route(
         session, name=wanted.name, deployment=wanted.deployment, now=control_plane.clock()
     )
     return RouteAnswer.of(route)
+
+
+@router.patch("/routes/{route:path}")
+async def change_route(route: str, wanted: RouteChange, session: WriteSessionDep) -> RouteAnswer:
+    """Change how a route's requests wait; ``route`` is an id or a public name, slashes and all."""
+    changes = wanted.queue.model_dump(exclude_unset=True)
+    return RouteAnswer.of(await service.set_queue(session, route=route, changes=changes))
 
 
 @router.get("/engines")

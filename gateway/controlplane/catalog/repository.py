@@ -83,3 +83,21 @@ async def get_route(session: AsyncSession, name: str, *, param: str = "route") -
     if route is None:
         raise NotFoundError("There is no route with this name.", param=param)
     return route
+
+
+async def get_route_by_id_or_name(
+    session: AsyncSession, id_or_name: str, *, param: str = "route"
+) -> Route:
+    """Return the route with this id, else with this public name, with its deployment."""
+    found = await session.scalars(
+        select(Route)
+        .where(or_(Route.id == id_or_name, Route.name == id_or_name))
+        .options(joinedload(Route.deployment, innerjoin=True))
+    )
+    routes = found.all()
+    for route in routes:
+        if route.id == id_or_name:
+            return route
+    if not routes:
+        raise NotFoundError("There is no such route.", param=param)
+    return routes[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from gateway.controlplane.catalog.engine_address import normalize_engine_address
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
@@ -49,6 +49,28 @@ class NewRouteRequest(_Request):
     deployment: Name
 
 
+class DeploymentChange(_Request):
+    """``max_in_flight`` per replica; null: any number, 0: none is served."""
+
+    max_in_flight: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] | None
+
+
+class QueueChange(_Request):
+    """What is absent stays; what is null goes back to the default; a size of 0: none waits."""
+
+    priority: Literal["interactive", "batch"] | None = None
+    size: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] | None = None
+    deadline_seconds: (
+        Annotated[float, Field(strict=True, gt=0, le=3600, allow_inf_nan=False)] | None
+    ) = None
+
+
+class RouteChange(_Request):
+    """How the route's requests wait while its deployment is saturated."""
+
+    queue: QueueChange
+
+
 class ReplicaAnswer(BaseModel):
     """A replica, without its secret."""
 
@@ -76,6 +98,7 @@ class DeploymentAnswer(BaseModel):
     id: str
     name: str
     engine_model: str
+    max_in_flight: int | None
     created_at: datetime
     replicas: list[ReplicaAnswer]
 
@@ -86,9 +109,18 @@ class DeploymentAnswer(BaseModel):
             id=deployment.id,
             name=deployment.name,
             engine_model=deployment.engine_model,
+            max_in_flight=deployment.max_in_flight,
             created_at=deployment.created_at,
             replicas=[ReplicaAnswer.of(replica) for replica in deployment.replicas],
         )
+
+
+class QueueAnswer(BaseModel):
+    """How requests wait, as it was set; null: the default."""
+
+    priority: str | None
+    size: int | None
+    deadline_seconds: float | None
 
 
 class RouteAnswer(BaseModel):
@@ -98,6 +130,7 @@ class RouteAnswer(BaseModel):
     name: str
     deployment_id: str
     deployment: str
+    queue: QueueAnswer
     created_at: datetime
 
     @classmethod
@@ -108,6 +141,11 @@ class RouteAnswer(BaseModel):
             name=route.name,
             deployment_id=route.deployment.id,
             deployment=route.deployment.name,
+            queue=QueueAnswer(
+                priority=route.queue_priority,
+                size=route.queue_size,
+                deadline_seconds=route.queue_deadline_seconds,
+            ),
             created_at=route.created_at,
         )
 

@@ -1,8 +1,10 @@
-"""Making deployments, replicas and routes. Every step here changes what a Snapshot holds."""
+"""Making and changing deployments, replicas and routes; all of it is in the Snapshot."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from billing.ids import new_id
 from gateway.controlplane.catalog import repository
@@ -74,3 +76,26 @@ def move_route(session: WriteSession, *, route: Route, deployment: Deployment) -
     route.deployment_id = deployment.id
     record_change(session)
     return True
+
+
+async def limit_deployment(
+    session: WriteSession, *, deployment: str, max_in_flight: int | None
+) -> Deployment:
+    """Set how many requests each replica of the deployment (id or name) serves at a time."""
+    found = await repository.get_deployment(session, deployment, param="deployment_id")
+    found.max_in_flight = max_in_flight
+    record_change(session)
+    return found
+
+
+async def set_queue(session: WriteSession, *, route: str, changes: Mapping[str, Any]) -> Route:
+    """Change how requests of the route (id or name) wait.
+
+    ``changes`` has ``priority``, ``size`` and ``deadline_seconds`` as far as they change; None goes
+    back to the default.
+    """
+    found = await repository.get_route_by_id_or_name(session, route)
+    for name, value in changes.items():
+        setattr(found, f"queue_{name}", value)
+    record_change(session)
+    return found

@@ -7,6 +7,7 @@ hash.
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from sqlalchemy import (
     CheckConstraint,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     LargeBinary,
+    Numeric,
     Text,
     UniqueConstraint,
     text,
@@ -28,17 +30,39 @@ class Organization(Base):
     """The billed customer.
 
     ``price_book_id`` has no foreign key: the table is billing's. None: nothing can be priced yet,
-    what is served meanwhile waits in dead letters.
+    what is served meanwhile waits in dead letters. ``credit_limit`` is the most that may be owed;
+    None: any amount. The other columns of credit are :mod:`billing.budgets.credit_rule`'s: what is
+    not counted against the credit, from when on it counts, and as of when it was computed.
     """
 
     __tablename__ = "organizations"
-    __table_args__ = (UniqueConstraint("name"),)
+    __table_args__ = (
+        UniqueConstraint("name"),
+        CheckConstraint("billing_mode IN ('postpaid', 'prepaid')", name="billing_mode_known"),
+        CheckConstraint(
+            "credit_limit >= 0 AND credit_limit < 'Infinity'", name="credit_limit_exact"
+        ),
+        CheckConstraint(
+            "credit_limit IS NULL OR billing_mode = 'postpaid'", name="credit_limit_postpaid"
+        ),
+        CheckConstraint("credit_base >= 0 AND credit_base < 'Infinity'", name="credit_base_exact"),
+        CheckConstraint(
+            "(credit_base IS NULL) = (credit_since IS NULL)"
+            " AND (credit_base IS NULL) = (credit_counted_at IS NULL)",
+            name="credit_began",
+        ),
+    )
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
     name: Mapped[str] = mapped_column(Text)
     time_zone: Mapped[str] = mapped_column(Text, server_default=text("'UTC'"))  # IANA name
     price_book_id: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    billing_mode: Mapped[str] = mapped_column(Text, server_default=text("'postpaid'"))
+    credit_limit: Mapped[Decimal | None] = mapped_column(Numeric)
+    credit_base: Mapped[Decimal | None] = mapped_column(Numeric)
+    credit_since: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    credit_counted_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
 
 class Project(Base):

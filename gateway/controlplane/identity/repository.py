@@ -154,3 +154,12 @@ async def list_snapshot_keys(
         .order_by(ApiKey.id)
     )
     return [SnapshotKey(*row) for row in rows]
+
+
+async def find_organization_of_key(session: AsyncSession, key_id: str) -> str | None:
+    """Return the id of the organization that the API key belongs to."""
+    return await session.scalar(
+        select(Project.organization_id)
+        .join(ApiKey, ApiKey.project_id == Project.id)
+        .where(ApiKey.id == key_id)
+    )

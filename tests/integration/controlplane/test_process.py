@@ -21,13 +21,15 @@ from gateway.controlplane.serve import local_base_url
 from tests.fixtures.control_api import ADMIN_TOKEN, EMAIL, PASSWORD, make_bootstrap
 
 PROGRAM = """
-import sys
+import logging, sys
 from pathlib import Path
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.serve import run
-url, token, state, port = sys.argv[1:]
+url, token, state, port, redis_url = sys.argv[1:]
+logging.basicConfig(level=logging.INFO)
 sys.exit(run(ControlPlaneConfig(
-    database_url=url, admin_token=token, state_dir=Path(state), port=int(port))))
+    database_url=url, admin_token=token, state_dir=Path(state), port=int(port),
+    redis_url=redis_url or None)))
 """
 
 
@@ -38,8 +40,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(database_url: str, state: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", PROGRAM, database_url, ADMIN_TOKEN, str(state), str(port)]
+def process(
+    database_url: str, state: Path, port: int, redis_url: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    arguments = (database_url, ADMIN_TOKEN, str(state), str(port), redis_url)
+    command = [sys.executable, "-c", PROGRAM, *arguments]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield child
@@ -124,3 +129,18 @@ def test_a_taken_port_is_one_sentence(database_url: str, tmp_path: Path) -> None
 )
 def test_how_the_process_reaches_itself(host: str, base_url: str) -> None:
     assert local_base_url(host, 1) == base_url
+
+
+async def test_a_stop_while_it_starts_is_not_forgotten(
+    database_url: str, valkey_url: str, tmp_path: Path
+) -> None:
+    """redis-py may swallow the cancellation that ends the publishing loop."""
+    await asyncio.to_thread(bootstrap, database_url, make_bootstrap())
+    for delay_seconds in (0.0, 0.005, 0.02, 0.05):
+        with process(database_url, tmp_path, free_port(), valkey_url) as child:
+            assert child.stderr is not None
+            # Its first line: it has its handlers, and begins to start the application.
+            await asyncio.wait_for(asyncio.to_thread(child.stderr.readline), 20)
+            await asyncio.sleep(delay_seconds)
+            child.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(child.wait, 10) == 0

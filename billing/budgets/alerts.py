@@ -1,0 +1,124 @@
+"""The outbox of warnings: which budgets crossed a percent of their amount, and who was told.
+
+Derived from the spend as it stands, so that it does not matter whether a charge, a smaller amount
+or a new budget made the crossing. Only the latest window that has begun is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from billing.ids import new_id
+
+# One that nobody takes for so long is given up; it is in the log.
+GIVE_UP_AFTER = timedelta(days=1)
+_FIRST_WAIT = timedelta(seconds=30)
+_MAX_WAIT = timedelta(hours=1)
+
+_CROSSED = """
+SELECT b.id, s.window_start, p.percent
+FROM budgets b
+CROSS JOIN LATERAL (
+    SELECT window_start, spent FROM budget_spend
+    WHERE budget_id = b.id AND window_start <= :now ORDER BY window_start DESC LIMIT 1
+) AS s
+CROSS JOIN LATERAL unnest(b.warn_at_percents) AS p (percent)
+WHERE b.webhook_url IS NOT NULL AND s.spent > 0 AND s.spent * 100 >= b.amount * p.percent
+    AND NOT EXISTS (SELECT FROM budget_alerts a WHERE a.budget_id = b.id
+        AND a.window_start = s.window_start AND a.percent = p.percent)
+"""
+
+_NOTE = """
+INSERT INTO budget_alerts (id, budget_id, window_start, percent, created_at, next_attempt_at)
+SELECT :id, b.id, :window_start, :percent, :now, :now FROM budgets b WHERE b.id = :budget_id
+ON CONFLICT (budget_id, window_start, percent) DO NOTHING
+"""
+
+_TAKE = """
+WITH due AS (
+    SELECT a.id FROM budget_alerts a JOIN budgets b ON b.id = a.budget_id
+    WHERE a.sent_at IS NULL AND a.next_attempt_at <= :now AND a.created_at > :oldest
+        AND b.webhook_url IS NOT NULL
+    ORDER BY a.next_attempt_at LIMIT :limit FOR UPDATE OF a SKIP LOCKED
+), taken AS (
+    UPDATE budget_alerts a SET attempts = a.attempts + 1,
+        next_attempt_at = :now + least(:max_wait, :first_wait * power(2, least(a.attempts, 20)))
+    FROM due WHERE a.id = due.id RETURNING a.*
+)
+SELECT t.id, t.window_start, t.percent, t.attempts, b.id AS budget_id, b.name, b.scope,
+    b.scope_id, b.window_kind, b.amount, b.currency, b.is_hard, b.webhook_url,
+    coalesce(s.spent, 0) AS spent
+FROM taken t
+JOIN budgets b ON b.id = t.budget_id
+LEFT JOIN budget_spend s ON s.budget_id = t.budget_id AND s.window_start = t.window_start
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DueAlert:
+    """One warning to send now; ``attempts`` counts this one too."""
+
+    id: str
+    window_start: datetime
+    percent: int
+    attempts: int
+    budget_id: str
+    name: str
+    scope: str
+    scope_id: str
+    window_kind: str
+    amount: Decimal
+    currency: str
+    is_hard: bool
+    webhook_url: str
+    spent: Decimal
+
+
+async def note_crossings(session: AsyncSession, *, now: datetime) -> int:
+    """Put what was crossed and not noted yet into the outbox; return how much that was."""
+    crossed = (await session.execute(text(_CROSSED), {"now": now})).all()
+    for budget_id, window_start, percent in sorted(crossed):
+        await session.execute(
+            text(_NOTE),
+            {
+                "id": new_id("alr"),
+                "budget_id": budget_id,
+                "window_start": window_start,
+                "percent": percent,
+                "now": now,
+            },
+        )
+    return len(crossed)
+
+
+async def take_due_alerts(
+    session: AsyncSession, *, now: datetime, limit: int
+) -> Sequence[DueAlert]:
+    """Return alerts to send, ours until their next attempt is due; of two callers one gets each.
+
+    The wait grows from half a minute to an hour. Whoever takes one and dies loses nothing.
+    """
+    rows = await session.execute(
+        text(_TAKE),
+        {
+            "now": now,
+            "oldest": now - GIVE_UP_AFTER,
+            "limit": limit,
+            "first_wait": _FIRST_WAIT,
+            "max_wait": _MAX_WAIT,
+        },
+    )
+    return [DueAlert(*row) for row in rows]
+
+
+async def mark_sent(session: AsyncSession, alert_id: str, *, now: datetime) -> None:
+    """Note that the alert was taken by its receiver."""
+    await session.execute(
+        text("UPDATE budget_alerts SET sent_at = :now WHERE id = :id"), {"id": alert_id, "now": now}
+    )

@@ -1,0 +1,1 @@
+"""Credit over HTTP: grants, how organizations pay, and what is left."""

@@ -1,0 +1,200 @@
+"""Warnings of budgets: once per budget, window and percent, at least once to the webhook."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.controlplane.budgets_api.send_alerts import AlertSender
+from gateway.controlplane.database import Database
+from tests.factories.billing_rows import execute, rows
+from tests.fixtures.control_api import ControlApi, eventually, started
+from tests.integration.controlplane.test_budgets import body_of, make_scope
+
+
+class Receiver:
+    """A webhook's server that notes what it was sent and answers with ``status``."""
+
+    def __init__(self) -> None:
+        self.status = 204
+        self.taken: list[tuple[str, dict[str, Any]]] = []
+        self.refused = 0
+        receiver = self
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                if receiver.status < 300:
+                    receiver.taken.append((self.headers["x-forebay-alert-id"], body))
+                else:
+                    receiver.refused += 1
+                self.send_response(receiver.status)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/alerts"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.stop()
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ControlApi]:
+    """Yield a control API that sends nothing by itself: the tests do."""
+    async with started(database_url, state_dir=tmp_path / "state", alert_poll_ms=10**8) as api:
+        yield api
+
+
+class Times:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def set_spent(database_url: str, budget: dict[str, Any], spent: str) -> None:
+    execute(
+        database_url,
+        "INSERT INTO budget_spend VALUES (%s, %s, %s)"
+        " ON CONFLICT (budget_id, window_start) DO UPDATE SET spent = excluded.spent",
+        budget["id"],
+        budget["window_start"],
+        spent,
+    )
+
+
+def outbox(database_url: str) -> list[tuple[Any, ...]]:
+    return rows(
+        database_url,
+        "SELECT percent, attempts, sent_at IS NOT NULL FROM budget_alerts ORDER BY percent",
+    )
+
+
+async def test_each_percent_is_told_once(
+    api: ControlApi, database_url: str, receiver: Receiver
+) -> None:
+    scopes = await make_scope(api)
+    budget = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+    set_spent(database_url, budget, "7.999")
+    database, clock = Database(database_url), Times()
+    sender = AlertSender(database, clock=clock, poll_seconds=2.0)
+    await sender.send_due()
+    assert outbox(database_url) == []
+    set_spent(database_url, budget, "8")
+    for _ in range(3):
+        clock.now += timedelta(minutes=1)
+        await sender.send_due()
+    set_spent(database_url, budget, "12.5")
+    await sender.send_due()
+    await eventually(lambda: len(receiver.taken) >= 2)
+    assert [(body["percent"], body["spent"]) for _, body in receiver.taken] == [
+        (80, "8"),
+        (100, "12.5"),
+    ]
+    assert len({alert_id for alert_id, _ in receiver.taken}) == 2
+    told = receiver.taken[0][1]
+    assert told["budget"]["id"] == budget["id"]
+    assert told["budget"]["amount"] == "10"
+    assert told["window"]["kind"] == "monthly"
+    assert datetime.fromisoformat(told["window"]["start"]) == datetime.fromisoformat(
+        budget["window_start"]
+    )
+    # A smaller amount crosses nothing again; the next window does.
+    await api.http.patch(f"/budgets/{budget['id']}", json={"amount": "1"})
+    await sender.send_due()
+    assert len(receiver.taken) == 2
+    clock.now += timedelta(days=40)
+    later = datetime.fromisoformat(budget["resets_at"])
+    set_spent(database_url, {"id": budget["id"], "window_start": later}, "1")
+    await sender.send_due()
+    await eventually(lambda: len(receiver.taken) == 4)
+    await sender.close()
+    await database.close()
+
+
+async def test_a_receiver_that_fails_is_told_again_with_the_same_id(
+    api: ControlApi, database_url: str, receiver: Receiver
+) -> None:
+    scopes = await make_scope(api)
+    budget = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url, warn_at=[50]))
+    set_spent(database_url, budget, "5")
+    database, clock = Database(database_url), Times()
+    sender, other = (AlertSender(database, clock=clock, poll_seconds=2.0) for _ in range(2))
+    receiver.status = 500
+    await sender.send_due()
+    assert receiver.refused == 3
+    assert outbox(database_url) == [(50, 1, False)]
+    receiver.status = 204
+    await other.send_due()  # it is the first one's for half a minute
+    assert receiver.taken == []
+    clock.now += timedelta(seconds=31)
+    await other.send_due()
+    assert outbox(database_url) == [(50, 2, True)]
+    ids = rows(database_url, "SELECT id FROM budget_alerts")
+    assert [(alert_id,) for alert_id, _ in receiver.taken] == ids
+    # As if the process had died between the answer and the mark.
+    execute(database_url, "UPDATE budget_alerts SET sent_at = NULL")
+    clock.now += timedelta(hours=2)
+    await sender.send_due()
+    assert [(alert_id,) for alert_id, _ in receiver.taken] == 2 * ids
+    for each in (sender, other):
+        await each.close()
+    await database.close()
+
+
+async def test_budgets_without_webhook_or_gone_tell_nobody(
+    api: ControlApi, database_url: str, receiver: Receiver
+) -> None:
+    scopes = await make_scope(api)
+    silent = await api.post("/budgets", **body_of(scopes))
+    zero = await api.post(
+        "/budgets", **body_of(scopes, amount="0", name="z", webhook_url=receiver.url)
+    )
+    set_spent(database_url, silent, "10")
+    set_spent(database_url, zero, "0")
+    database = Database(database_url)
+    sender = AlertSender(database, clock=Times(), poll_seconds=2.0)
+    await sender.send_due()
+    assert outbox(database_url) == []
+    set_spent(database_url, zero, "0.01")
+    receiver.status = 500
+    await sender.send_due()
+    assert [percent for percent, _, _ in outbox(database_url)] == [80, 100]
+    await api.http.delete(f"/budgets/{zero['id']}")
+    assert outbox(database_url) == []
+    await sender.close()
+    await database.close()
+
+
+async def test_the_control_plane_sends_by_itself(
+    database_url: str, tmp_path: Path, receiver: Receiver
+) -> None:
+    async with started(database_url, state_dir=tmp_path / "state", alert_poll_ms=50) as api:
+        scopes = await make_scope(api)
+        budget = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+        set_spent(database_url, budget, "10")
+        await eventually(lambda: len(receiver.taken) == 2, seconds=10)
