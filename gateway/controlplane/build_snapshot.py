@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from billing.budgets import credit_rule
 from billing.budgets import repository as budgets
 from billing.budgets.models import Budget
-from billing.clock import to_epoch_us
-from billing.money import format_amount
+from billing.budgets.window import window_at
+from billing.clock import from_epoch_us, to_epoch_us
+from billing.money import ZERO, format_amount
 from billing.pricing.models import Price
 from billing.pricing.repository import list_price_books, list_price_history
 from gateway.controlplane.catalog import repository as catalog
@@ -45,13 +47,7 @@ async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapsh
             for price in choose_usable_prices(prices, now=now)
         ),
         limits=tuple(_limit_entry(limit) for limit in await limits.list_limits(session)),
-        budgets=(
-            *(
-                _budget_entry(found.budget, found.time_zone)
-                for found in await budgets.list_budgets(session)
-            ),
-            *(_budget_entry(rule, "UTC") for rule in await credit_rule.list_rules(session)),
-        ),
+        budgets=await _read_budgets(session, now),
     )
 
 
@@ -125,7 +121,28 @@ def _limit_entry(limit: RateLimit) -> model.RateLimit:
     )
 
 
-def _budget_entry(budget: Budget, time_zone: str) -> model.Budget:
+async def _read_budgets(session: ReadSession, now: datetime) -> tuple[model.Budget, ...]:
+    """Return budgets and credit rules, each with what was charged in its present window."""
+    found = [(one.budget, one.time_zone) for one in await budgets.list_budgets(session)]
+    found += [(rule, "UTC") for rule in await credit_rule.list_rules(session)]
+    now_us = to_epoch_us(now)
+    windows = [window_at(budget.window_kind, zone, now_us) for budget, zone in found]
+    spent = await budgets.read_spent(
+        session,
+        [
+            (budget.id, from_epoch_us(window.start_us))
+            for (budget, _), window in zip(found, windows, strict=True)
+        ],
+    )
+    return tuple(
+        _budget_entry(budget, zone, spent.get(budget.id, ZERO), window.start_us)
+        for (budget, zone), window in zip(found, windows, strict=True)
+    )
+
+
+def _budget_entry(
+    budget: Budget, time_zone: str, spent: Decimal, spent_since_us: int
+) -> model.Budget:
     return model.Budget(
         id=budget.id,
         name=budget.name,
@@ -136,6 +153,8 @@ def _budget_entry(budget: Budget, time_zone: str) -> model.Budget:
         currency=budget.currency,
         time_zone=time_zone,
         is_hard=budget.is_hard,
+        spent=format_amount(spent),
+        spent_since_us=spent_since_us,
     )
 
 

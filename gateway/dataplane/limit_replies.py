@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.types import Outcome, Refusal
     from gateway.snapshot.model import Budget, RateLimit
 
+_CREDIT = "crd_"  # the rule that stands for an organization's credit is a budget of this id
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REQUEST_LINES, _TOKEN_LINES = (
     b"x-ratelimit-limit-%b: %%d\r\n"
@@ -110,6 +111,19 @@ def budget_error(budget: Budget, *, resets_at_us: int | None, nano: int = 0) -> 
         if resets_at_us is None
         else (_EPOCH + timedelta(microseconds=resets_at_us)).isoformat().replace("+00:00", "Z")
     )
+    if budget.id.startswith(_CREDIT):
+        return BudgetExhaustedError(
+            f"The organization's credit has no room for the request; "
+            f"{format_amount(Decimal(max(nano, 0)).scaleb(-9))} {budget.currency} is left.",
+            code="credit_exhausted",
+            details={
+                "credit": {
+                    "organization_id": budget.scope_id,
+                    "currency": budget.currency,
+                    "remaining": format_amount(Decimal(max(nano, 0)).scaleb(-9)),
+                }
+            },
+        )
     when = "it does not reset by itself" if resets_at is None else f"it resets at {resets_at}"
     return BudgetExhaustedError(
         f"The {budget.window} budget {budget.name!r} of this {budget.scope}"

@@ -56,6 +56,10 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     currency: str
     time_zone: str = "UTC"  # IANA name, of the organization
     is_hard: bool = True  # False: over it, requests are served and the Caller is warned
+    # What was charged, when this was published, in the window that begun then: until the spend
+    # feed knows of the budget, lest a new one be empty for a moment.
+    spent: str = "0"
+    spent_since_us: int = 0
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, omit_defaults=True):

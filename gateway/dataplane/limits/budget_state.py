@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING
 
+from billing.budgets.spend_feed import WindowSpend
 from billing.budgets.window import window_at
 from gateway.dataplane.limits.types import NANO
 
 if TYPE_CHECKING:
-    from billing.budgets.spend_feed import WindowSpend
     from gateway.snapshot.model import Budget
 
 ENDLESS_US = 2**62  # stands for the end of a window that has none
@@ -24,6 +24,11 @@ def budget_nano(text: str) -> int:
 def spent_nano(text: str) -> int:
     """Return what was charged, rounded up: never less than it was."""
     return int((Decimal(text) * NANO).to_integral_value(ROUND_CEILING))
+
+
+def _known_spend(budget: Budget, feed: WindowSpend | None) -> WindowSpend:
+    """Return what the feed says, or, where it does not know of the budget yet, the Snapshot."""
+    return WindowSpend(budget.spent_since_us, budget.spent) if feed is None else feed
 
 
 class WindowState:
@@ -144,7 +149,7 @@ class BudgetState:
     def __init__(
         self, budget: Budget, at_us: int, *, feed: WindowSpend | None, share: float
     ) -> None:
-        self.feed = feed
+        self.feed = _known_spend(budget, feed)
         self.share = share
         self.windows: dict[int, WindowState] = {}
         self.change(budget)
@@ -172,8 +177,8 @@ class BudgetState:
         return window
 
     def take_feed(self, feed: WindowSpend | None) -> None:
-        """Take what the ledger knows of this budget; None: nothing was charged."""
-        self.feed = feed
+        """Take what the ledger knows of this budget; None: nothing that the feed has heard of."""
+        self.feed = _known_spend(self.budget, feed)
         for window in self.windows.values():
             window.set_spent(self._spent_in(window.start_us, window.spent))
 
@@ -191,7 +196,7 @@ class BudgetState:
 
     def _spent_in(self, start_us: int, known: int) -> int:
         """Return what the feed says of a window; of one before the feed's, what was known."""
-        if self.feed is None or self.feed.window_start_us < start_us:
+        if self.feed.window_start_us < start_us:
             return 0
         if self.feed.window_start_us > start_us:
             return known

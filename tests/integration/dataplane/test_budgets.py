@@ -145,6 +145,15 @@ def test_the_ledger_is_believed_within_a_second(paid: DataPlaneProcess) -> None:
     assert paid.chat().status_code == 200
 
 
+def test_a_new_budget_knows_what_was_spent_before_it(paid: DataPlaneProcess) -> None:
+    """No feed has heard of it yet; the Snapshot that brings it says so itself."""
+    since_us = window_at("daily", "UTC", time.time_ns() // 1000).start_us
+    publish(paid, budget("5", spent="5", spent_since_us=since_us))
+    assert paid.chat().status_code == 402
+    publish(paid, budget("5", spent="5", spent_since_us=since_us - 86_400_000_000))
+    assert paid.chat().status_code == 200
+
+
 def test_yesterdays_spend_is_not_todays(paid: DataPlaneProcess) -> None:
     daily = budget("5")
     publish(paid, daily)

@@ -97,3 +97,11 @@ def test_a_budget_is_named_with_its_reset() -> None:
         "resets_at": "2026-11-30T00:53:20Z",
     }
     assert dict(error.headers()) == {"x-should-retry": "false"}
+
+
+def test_credit_is_told_as_credit() -> None:
+    rule = Budget("crd_org_1", "credit", "organization", "org_1", "lifetime", "120", "EUR")
+    told = json.loads(refusal_error(Refusal(budget=rule, remaining=5_000_000_000)).body())["error"]
+    assert told["code"] == "credit_exhausted"
+    assert told["credit"] == {"organization_id": "org_1", "currency": "EUR", "remaining": "5"}
+    assert "120" not in told["message"]  # the rule's own amount means nothing to a client
