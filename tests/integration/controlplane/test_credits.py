@@ -77,6 +77,7 @@ async def test_prepaid_credit_is_a_lifetime_budget_of_the_organization(
         scope_id=organization,
         window="lifetime",
         amount="0.00008",  # what was charged before is not counted against it
+        spent="0.00008",
         currency="CHF",
     )
     version = api.snapshot().version
