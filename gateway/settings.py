@@ -124,6 +124,7 @@ class Settings(BaseSettings):
     first_token_timeout_seconds: Seconds = 300.0
     idle_timeout_seconds: Seconds = 120.0
     reply_timeout_seconds: Seconds = 900.0
+    queue_keepalive_seconds: Seconds = 10.0
     drain_seconds: Seconds = 30.0
     idempotency_retention_seconds: Annotated[
         float, Field(gt=0, le=604_800, allow_inf_nan=False)

@@ -60,17 +60,15 @@ class IntegerCharge:
         whole = digits[: -self._places]
         return f"{whole}.{fraction}" if fraction else whole
 
-    def nano(self, *, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> int:
+    def nano(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> int:
         """Return the charge in billionths of the currency's unit, rounded up.
 
         For Holds and counters, which must not be below what they stand for; never for a bill.
         """
-        cached = min(cached_input_tokens, input_tokens)
-        charge = (
-            (input_tokens - cached) * self._input
-            + cached * self._cached
-            + output_tokens * self._output
-        )
+        charge = input_tokens * self._input + output_tokens * self._output
+        if cached_input_tokens:
+            cached = min(cached_input_tokens, input_tokens)
+            charge += cached * (self._cached - self._input)
         return -(-charge * _NANO // self._unit)
 
 

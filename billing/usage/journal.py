@@ -108,8 +108,11 @@ class JournalWriter:
 
     @property
     def point(self) -> tuple[int, int]:
-        """Where the next record goes: segment and offset, behind everything appended so far."""
-        return self._number, self._offset
+        """Segment and offset behind everything appended so far.
+
+        What waits for room goes to the next segment: only there is it behind.
+        """
+        return (self._number + 1, 0) if self._unwritten else (self._number, self._offset)
 
     @property
     def is_available(self) -> bool:

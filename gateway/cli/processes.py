@@ -114,6 +114,7 @@ def dataplane(
                 first_token_timeout_seconds=settings.first_token_timeout_seconds,
                 idle_timeout_seconds=settings.idle_timeout_seconds,
                 reply_timeout_seconds=settings.reply_timeout_seconds,
+                queue_keepalive_seconds=settings.queue_keepalive_seconds,
                 drain_seconds=settings.drain_seconds,
                 journal_fsync_ms=settings.journal_fsync_ms,
                 idempotency_retention_seconds=settings.idempotency_retention_seconds,

@@ -93,8 +93,14 @@ async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) 
     slot: Slot | None = None
     try:
         if route.queue is not None:
-            lines = _stream_lines(request, route)
-            slot = await wait_turn(request, route, route.queue, exchange, lines)
+            slot = await wait_turn(
+                request,
+                route,
+                route.queue,
+                exchange,
+                stream_headers=_stream_lines(request, route),
+                keepalive_seconds=plane.config.queue_keepalive_seconds,
+            )
         connection = await dispatch(request, route, to_engine, _trace_lines(exchange.headers))
         try:
             if _is_stream(connection):

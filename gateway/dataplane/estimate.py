@@ -26,6 +26,7 @@ DEFAULT_OUTPUT_TOKENS = 256  # a choice, until MIN_SAMPLES replies were seen
 DEFAULT_TOKENS_PER_BYTE = 0.3  # English has about 0.22; JSON around it adds bytes, not tokens
 MIN_SAMPLES = 16
 IMAGE_TOKENS = 1_000  # for each base64 payload
+_SMALL_BODY = 2_048  # bytes; no image worth its name is in a body so small
 _KINDS = 20_000  # keys times routes that are remembered in one worker
 _STEPS_PER_OCTAVE = 8
 _WELL_KNOWN = 64  # samples; from then on one in _LEARN_EVERY is enough
@@ -128,8 +129,11 @@ class Guess:
     def __init__(self, kind: Kind, request: GenerationRequest, body: bytes) -> None:
         """Guess for ``request``, whose whole body is ``body``."""
         self._kind = kind
-        self._size, self._images = counted_bytes(body)
-        self._choices = choices_of(request)
+        self._size, self._images = len(body), 0
+        if self._size > _SMALL_BODY:
+            self._size, self._images = counted_bytes(body)
+        is_one = request.n is None and not isinstance(request, CompletionRequest)
+        self._choices = 1 if is_one else choices_of(request)
         ratio, output = kind.input_per_mille, kind.output
         if ratio.total >= MIN_SAMPLES:
             tokens = self._size * ratio.quantile() // 1000

@@ -72,9 +72,7 @@ class Reservation(Claim):
             plan,
             input_tokens=tokens,
             output_tokens=output,
-            hold_nano=0
-            if price is None or not plan.budgets
-            else price.nano(input_tokens=tokens, output_tokens=output),
+            hold_nano=0 if price is None or not plan.budgets else price.nano(tokens, output),
             started_at_us=at_us,
         )
         self._limiter = limiter
@@ -122,11 +120,7 @@ class Reservation(Claim):
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
             charge = self.hold_nano
         elif self._price is not None and self.plan.budgets:
-            charge = self._price.nano(
-                input_tokens=tokens,
-                output_tokens=output,
-                cached_input_tokens=usage.cached_input_tokens or 0,
-            )
+            charge = self._price.nano(tokens, output, usage.cached_input_tokens or 0)
         self._limiter.settle(
             self,
             input_tokens=tokens,
@@ -158,9 +152,7 @@ class Reservation(Claim):
                 budget = self._limiter.top_up(
                     self,
                     output_tokens=more,
-                    hold_nano=0
-                    if self._price is None
-                    else self._price.nano(input_tokens=0, output_tokens=more),
+                    hold_nano=0 if self._price is None else self._price.nano(0, more),
                 )
                 if isinstance(budget, Awaitable):
                     budget = await budget

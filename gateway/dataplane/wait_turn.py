@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gateway.dataplane.http.head import HeaderLines
     from gateway.dataplane.serving_table import ServedRoute
 
-KEEPALIVE_SECONDS = 10.0  # proxies give a silent connection up after 30 to 60 seconds
 _COMMENT = b": waiting for a free engine\n\n"
 _ONE_WEIGHT = 1.0  # every organization has the same share
 
@@ -30,7 +29,9 @@ async def wait_turn(
     route: ServedRoute,
     queue: FairQueue,
     exchange: HttpExchange,
+    *,
     stream_headers: HeaderLines,
+    keepalive_seconds: float,
 ) -> Slot:
     """Return the place that the request runs in.
 
@@ -44,7 +45,9 @@ async def wait_turn(
     if request.is_client_gone:
         raise ClientGoneError("The client left.")
     policy = route.route.queue
-    keeper = _Keeper(exchange, stream_headers) if request.identity.is_stream else None
+    keeper = None
+    if request.identity.is_stream:
+        keeper = _Keeper(exchange, stream_headers, keepalive_seconds)
     try:
         waiter = queue.enter(
             route_id=route.route.id,
@@ -75,12 +78,13 @@ async def wait_turn(
 class _Keeper:
     """Sends a comment now and then while its request waits."""
 
-    __slots__ = ("_exchange", "_headers", "_timer")
+    __slots__ = ("_every_seconds", "_exchange", "_headers", "_timer")
 
-    def __init__(self, exchange: HttpExchange, headers: HeaderLines) -> None:
+    def __init__(self, exchange: HttpExchange, headers: HeaderLines, every_seconds: float) -> None:
         self._exchange = exchange
         self._headers = headers
-        self._timer = asyncio.get_running_loop().call_later(KEEPALIVE_SECONDS, self._send)
+        self._every_seconds = every_seconds
+        self._timer = asyncio.get_running_loop().call_later(every_seconds, self._send)
 
     def _send(self) -> None:
         exchange = self._exchange
@@ -89,7 +93,7 @@ class _Keeper:
         if not exchange.has_begun:
             exchange.begin_stream(200, self._headers)
         exchange.send(_COMMENT)
-        self._timer = asyncio.get_running_loop().call_later(KEEPALIVE_SECONDS, self._send)
+        self._timer = asyncio.get_running_loop().call_later(self._every_seconds, self._send)
 
     def stop(self) -> None:
         self._timer.cancel()

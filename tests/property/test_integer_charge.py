@@ -40,7 +40,11 @@ def test_it_equals_the_rated_charge(
         cached_input_per_million=per_cached,
         output_per_million=per_output,
     )
-    assert charge.find_text(usage) == format_amount(rate(usage, terms).charge)
+    exact = rate(usage, terms).charge
+    assert charge.find_text(usage) == format_amount(exact)
+    # What is held and counted is that, rounded up to a billionth.
+    nano = charge.nano(input_tokens, output_tokens, cached or 0)
+    assert nano - 1 < exact.scaleb(9) <= nano
 
 
 def test_unknown_and_untrue_counts_have_no_charge() -> None:

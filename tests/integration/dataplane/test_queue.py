@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -15,7 +17,7 @@ from billing.usage.event import RequestStatus
 from gateway.snapshot.model import QueuePolicy
 from tests.factories.engine_replies import answer, chat_reply, stream, whole
 from tests.factories.snapshots import make_snapshot
-from tests.fixtures.data_plane import DataPlaneProcess
+from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
 from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import Fin, Gate, ScriptedEngine
 from tests.integration.dataplane.test_clients_that_leave import start
@@ -135,3 +137,32 @@ def test_a_bound_that_is_lifted_lets_everybody_in(
         wait_for(lambda: len(engine.requests) == 4, "the others are too", 5)
         gate.set()
         assert [one.result() for one in running] == [200] * 4
+
+
+def test_a_stream_that_waits_is_kept_alive_and_told_of_errors_inside(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    gate = threading.Event()
+    with (
+        run_data_plane(tmp_path / "state", engine.url, queue_keepalive_seconds=0.2) as plane,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        bound(plane, 1, deadline_seconds=1.0)
+        engine.reply(Gate(gate), stream(*answer(["a"])))
+        running = pool.submit(one_shot, plane)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        late = plane.chat(stream=True)
+        # Its status had left with the first comment, so the refusal is an event of the stream.
+        assert late.status_code == 200
+        assert late.text.startswith(": ")
+        assert json.loads(late.text.rpartition("data: ")[2])["error"]["code"] == "queue_timeout"
+        assert "[DONE]" not in late.text
+        waiting = pool.submit(plane.chat, stream=True)
+        time.sleep(0.5)
+        gate.set()
+        reply = waiting.result()
+        assert reply.text.startswith(": ")
+        assert reply.text.endswith("data: [DONE]\n\n")
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert running.result() == 200
+        assert plane.close_of(reply).status is RequestStatus.COMPLETED
