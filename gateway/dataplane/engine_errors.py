@@ -6,7 +6,6 @@ engine (its auth, an unknown model there) is our fault and says no more than tha
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from dataclasses import dataclass
@@ -147,7 +146,7 @@ def _is_about_request(detail: ErrorDetail) -> bool:
 
 
 def _retry_after_seconds(headers: dict[bytes, bytes]) -> float | None:
-    """Return what the engine asks to wait, at least a second; None if it does not say.
+    """Return what the engine asks to wait; None if it does not say, or says nothing sensible.
 
     Seconds or a date (RFC 9110 section 10.2.3); fractions, which some send, are rounded up later.
     """
@@ -160,6 +159,4 @@ def _retry_after_seconds(headers: dict[bytes, bytes]) -> float | None:
         except ValueError:
             return None
         seconds = at.timestamp() - time.time()
-    if not math.isfinite(seconds):
-        return None
-    return min(max(seconds, 1.0), _MAX_RETRY_AFTER_SECONDS)
+    return min(seconds, _MAX_RETRY_AFTER_SECONDS) if seconds > 0 else None  # nan is not

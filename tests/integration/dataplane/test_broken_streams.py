@@ -136,12 +136,12 @@ def test_case_12_without_done_both_choices_finished_is_the_end(
     ("line", "seconds"),
     [
         ("retry-after: 7\r\n", 7),
-        ("retry-after: 0\r\n", 1),
+        ("retry-after: 0\r\n", 2),
         ("retry-after: 1.2\r\n", 2),
         ("", 2),
         ("retry-after: soon\r\n", 2),
         ("retry-after: nan\r\n", 2),
-        ("retry-after: -5\r\n", 1),
+        ("retry-after: -5\r\n", 2),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
