@@ -146,13 +146,20 @@ class StreamEditor:
         ``last`` is where the last one has it. An engine whose first frame has none gives it at the
         end only: nothing before is searched then, until a frame with choices has it too.
         """
-        if not self._is_continuous:
-            start, end = _frame_around(frames, last)
-            self._is_continuous = not _is_usage_only(frames[start:end])
-            if not self._is_continuous:
-                return frames[:start] + frames[end:] if self._hides_total else frames
+        start, end = _frame_around(frames, last)
+        if _is_usage_only(frames[start:end]):  # the closing one
+            total = b"" if self._hides_total else frames[start:end]
+            before = (
+                self._without_members(frames[:start]) if self._is_continuous else frames[:start]
+            )
+            return before + total + frames[end:]
+        self._is_continuous = True
+        return self._without_members(frames)
+
+    def _without_members(self, frames: bytes) -> bytes:
+        """Take usage out of every frame."""
         usages = frames.count(self._usage_key)
-        if usages == frames.count(_CHOICES_KEYS[self._usage_key]):
+        if usages == frames.count(_CHOICES_KEYS[self._usage_key]) == frames.count(b"\n\n"):
             # The usual run: every frame has choices, and its usage at the end.
             for ending in _USAGE_ENDINGS[self._usage_key]:
                 edited, count = ending.subn(b"}\n\n", frames)
@@ -165,11 +172,10 @@ class StreamEditor:
             start, end = _frame_around(frames, found)
             frame = frames[start:end]
             kept.append(frames[done:start])
-            if _is_usage_only(frame):
-                if not self._hides_total:
-                    kept.append(frame)
-            else:
+            if not _is_usage_only(frame):
                 kept.append(_without_usage_member(frame, found - start))
+            elif not self._hides_total:
+                kept.append(frame)
             done = end
             found = frames.find(self._usage_key, end)
         kept.append(frames[done:])
