@@ -80,8 +80,10 @@ def measure_one_connection(bench: Bench, target: Target) -> Figures:
     return {"one_p50_ms": latency.p50, "one_p99_ms": latency.p99, **_counts(result)}
 
 
-def measure_rate(bench: Bench, target: Target, saturation_rps: float) -> Figures:
-    """Open loop at a share of the target's own saturation; latency from the intended moment."""
+def measure_rate(
+    bench: Bench, target: Target, saturation_rps: float, name: str = "rate"
+) -> Figures:
+    """Open loop at a share of a saturation; latency from the intended moment."""
     plan = bench.plan
     rate = plan.rate_share * saturation_rps
     result, cpu = _observed(
@@ -97,10 +99,10 @@ def measure_rate(bench: Bench, target: Target, saturation_rps: float) -> Figures
     )
     latency = _required(result.latency_ms, target, result)
     return {
-        "rate_rps": result.rps,
-        "rate_p50_ms": latency.p50,
-        "rate_p99_ms": latency.p99,
-        "rate_cpu": cpu,
+        f"{name}_rps": result.rps,
+        f"{name}_p50_ms": latency.p50,
+        f"{name}_p99_ms": latency.p99,
+        f"{name}_cpu": cpu,
         **_counts(result),
     }
 

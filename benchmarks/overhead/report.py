@@ -18,6 +18,8 @@ _ROWS = (
     ("  p99 ms", "one_p99_ms", 3),
     ("at 30 % of own saturation, p50 ms", "rate_p50_ms", 3),
     ("  p99 ms", "rate_p99_ms", 3),
+    ("at 30 % of the slowest's, p50 ms", "rate_alike_p50_ms", 3),
+    ("  p99 ms", "rate_alike_p99_ms", 3),
     ("burst, chunks/s", "burst_chunks_s", 0),
     ("  usage on every chunk", "burst_continuous_chunks_s", 0),
     ("paced streams, delay p50 ms", "paced_delay_p50_ms", 2),

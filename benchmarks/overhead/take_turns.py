@@ -93,13 +93,8 @@ def take_turns(bench: Bench, targets: Sequence[Target], wanted: Sequence[str]) -
         for turns in everyone:
             turns.rounds.append({})
         for measurement in MEASUREMENTS:
-            if measurement not in wanted or measurement == "memory":
-                continue
-            for turns in everyone:
-                if measurement not in turns.target.measurements:
-                    continue
-                _say(f"round {number} of {bench.plan.rounds}: {measurement}, {turns.target.name}")
-                _measure(bench, turns, measurement)
+            if measurement in wanted and measurement != "memory":
+                _take_turn(bench, everyone, measurement, number)
     for turns in everyone:
         is_wanted = "memory" in wanted and "memory" in turns.target.measurements
         if is_wanted and turns.target.journal:
@@ -107,6 +102,16 @@ def take_turns(bench: Bench, targets: Sequence[Target], wanted: Sequence[str]) -
             turns.memory = measure_growth(bench, turns.target)
             turns.count({"answered": turns.memory.answered, "bad": turns.memory.bad})
     return everyone
+
+
+def _take_turn(bench: Bench, everyone: Sequence[Turns], measurement: str, number: int) -> None:
+    """Measure one kind on every target that has it."""
+    for turns in everyone:
+        if measurement in turns.target.measurements:
+            _say(f"round {number} of {bench.plan.rounds}: {measurement}, {turns.target.name}")
+            _measure(bench, turns, measurement)
+    if measurement == "rate":
+        _measure_alike(bench, everyone)
 
 
 def _measure(bench: Bench, turns: Turns, measurement: str) -> None:
@@ -126,6 +131,19 @@ def _measure(bench: Bench, turns: Turns, measurement: str) -> None:
         turns.add(measure(bench, target))
     if target.journal:
         target.journal.read()  # also removes finished segments: bounds the disk used
+
+
+def _measure_alike(bench: Bench, everyone: Sequence[Turns]) -> None:
+    """Drive every target at the slowest one's rate: what the machine itself makes of a p99 there.
+
+    An idle virtual CPU wakes late; a fast target at 30 % of its own saturation never lets it idle.
+    """
+    measured = [turns for turns in everyone if "sat_rps" in turns.rounds[-1]]
+    if len(measured) < 2:
+        return
+    slowest = min(turns.rounds[-1]["sat_rps"] for turns in measured)
+    for turns in measured:
+        turns.add(measure_rate(bench, turns.target, slowest, "rate_alike"))
 
 
 def _say(text: str) -> None:
