@@ -76,6 +76,48 @@ class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     base_url: str  # scheme and authority and any prefix, without "/v1"
     secret: str | None = None  # bearer token that the engine asks for
+    weight: float = 1.0  # its share beside its siblings; 0: only when no other can serve
+    is_draining: bool = False  # gets nothing new
+    labels: dict[str, str] = {}
+    agent_url: str | None = None  # of the process that starts, wakes and stops it, if one does
+
+
+class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a deployment's engines can do, as an admin says it; None: whatever the engine says.
+
+    Features are ``chat``, ``completions``, ``embeddings``, ``tools``, ``vision`` and
+    ``json_schema``; one that nobody has named counts as there.
+    """
+
+    context_tokens: int | None = None  # prompt and output together
+    features: tuple[str, ...] | None = None
+    adapters: tuple[str, ...] | None = None  # LoRA adapters, by the names that engines know
+
+
+class PickPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a choice among replicas weighs; each score is within 0..1, and 0 leaves it out."""
+
+    load: float = 1.0  # tokens waiting and in flight there
+    kv_room: float = 0.5  # free share of the KV cache
+    prefix: float = 1.0  # how much of the prompt it has read before
+    latency: float = 0.3  # measured time to first token
+    session: float = 0.5  # it served this session before
+    adapter: float = 0.5  # the LoRA adapter is loaded
+
+
+class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a replica is left alone for a while."""
+
+    failures: int = 5  # in a row
+    failure_share: float = 0.5  # of the latest requests, once there are ten within ten seconds
+    open_seconds: float = 2.0  # then one request tries it; doubles up to sixteen times as long
+
+
+class SleepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a deployment nobody uses gives its GPU back, and how long a request waits for it."""
+
+    keep_warm_seconds: float | None = None  # since its last request; None: it never sleeps
+    wake_limit_seconds: float = 120.0  # a request waits so long for it to wake, then gets 503
 
 
 class Deployment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,6 +128,13 @@ class Deployment(msgspec.Struct, frozen=True, omit_defaults=True):
     engine_model: str  # the name that its engines know
     replicas: tuple[Replica, ...] = ()
     max_in_flight: int | None = None  # requests that a replica serves at a time; None: any number
+    capabilities: Capabilities = Capabilities()
+    pick: PickPolicy = PickPolicy()
+    breaker: BreakerPolicy = BreakerPolicy()
+    sleep: SleepPolicy = SleepPolicy()
+    retry_share: float = 0.1  # retries and fallbacks, of all requests; 0: none
+    first_token_timeout_seconds: float | None = None  # None: the data plane's own
+    idle_timeout_seconds: float | None = None  # between two tokens; None: the data plane's own
 
 
 class Route(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,6 +145,7 @@ class Route(msgspec.Struct, frozen=True, omit_defaults=True):
     deployment_id: str
     created_at_us: int = 0
     queue: QueuePolicy = QueuePolicy()
+    fallbacks: tuple[str, ...] = ()  # public names, tried in this order when this one cannot
 
 
 class PriceEntry(msgspec.Struct, frozen=True, omit_defaults=True):

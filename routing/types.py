@@ -1,0 +1,29 @@
+"""What a choice among replicas is made of. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ReplicaState(StrEnum):
+    """How a replica stands, as far as we know."""
+
+    STARTING = "starting"  # never yet ready, or back and loading its model
+    READY = "ready"
+    SATURATED = "saturated"  # serves, and more would wait inside it
+    DRAINING = "draining"  # gets nothing new, by an admin's word or its own
+    SLEEPING = "sleeping"  # has given its GPU back; a request wakes it
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestShape:
+    """What a request asks of a replica; tokens are guesses."""
+
+    input_tokens: int
+    output_tokens: int
+    needs: frozenset[str] = frozenset()  # features, as Capabilities names them
+    adapter: str | None = None  # LoRA adapter, by the name that engines know
+    session: int | None = None  # hash of what names the conversation
+    blocks: tuple[int, ...] = ()  # chained hashes of the prompt's blocks, the first block first
