@@ -14,7 +14,8 @@ from msgspec import UNSET, UnsetType
 from backends.local.errors import EngineFailureError
 from backends.local.generation import Generation
 from backends.local.messages import Produced
-from backends.local.reply_schema import (
+from backends.openai_replies import (
+    DONE,
     AssistantMessage,
     ChatChoice,
     ChatChunkChoice,
@@ -27,7 +28,6 @@ from backends.local.reply_schema import (
     Usage,
 )
 
-DONE = b"data: [DONE]\n\n"
 _OUTER_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _encode = msgspec.json.Encoder().encode
 

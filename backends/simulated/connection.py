@@ -8,7 +8,8 @@ from typing import cast
 
 import httptools
 
-from backends.simulated.endpoints import Answer, SimulatedEngine
+from backends.simulated.endpoints import SimulatedEngine
+from backends.simulated.exchange import Abortable, Request
 
 _STATUS_LINES = {200: b"HTTP/1.1 200 OK\r\n"}
 
@@ -25,9 +26,9 @@ class EngineSideConnection(asyncio.Protocol):
         self._path = b""
         self._outer_id = b""
         self._body = bytearray()
-        self._pending: deque[tuple[bytes, bytes, bytes, bytes]] = deque()
+        self._pending: deque[Request] = deque()
         self._is_busy = False
-        self._answer: Answer | None = None
+        self._answer: Abortable | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -70,15 +71,15 @@ class EngineSideConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Answer the request, after those before it (httptools' callback)."""
-        path = self._path.partition(b"?")[0]
-        self._pending.append((self._parser.get_method(), path, bytes(self._body), self._outer_id))
+        path, _, query = self._path.partition(b"?")
+        method: bytes = self._parser.get_method()
+        self._pending.append(Request(method, path, query, bytes(self._body), self._outer_id))
         if not self._is_busy:
             self._answer_next()
 
     def _answer_next(self) -> None:
         self._is_busy = True
-        method, path, body, outer_id = self._pending.popleft()
-        answer = self._engine.answer(self, method, path, body, outer_id)
+        answer = self._engine.answer(self, self._pending.popleft())
         if self._is_busy:  # else it has been answered already
             self._answer = answer
 
@@ -88,9 +89,19 @@ class EngineSideConnection(asyncio.Protocol):
         if self._pending:
             self._answer_next()
 
-    def respond(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+    def respond(
+        self,
+        status: int,
+        body: bytes,
+        content_type: str = "application/json",
+        retry_after_seconds: int | None = None,
+    ) -> None:
         """Send a whole reply."""
+        if self._transport.is_closing():
+            return
         line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d Simulated\r\n" % status
+        if retry_after_seconds is not None:
+            line += b"retry-after: %d\r\n" % retry_after_seconds
         self._transport.write(
             b"%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
             % (line, content_type.encode(), len(body), body)
@@ -110,6 +121,11 @@ class EngineSideConnection(asyncio.Protocol):
         self._transport.write(b"%x\r\n%b%b" % (len(data), data, end))
         if is_last:
             self._ended()
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes that are no HTTP, and close."""
+        self._transport.write(data)
+        self._transport.close()
 
     def cut(self) -> None:
         """Break the connection."""

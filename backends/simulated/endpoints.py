@@ -3,200 +3,254 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import time
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from backends.local.errors import ApiError
-from backends.local.messages import EngineStats
-from backends.local.metrics_text import CONTENT_TYPE, metrics_text
-from backends.simulated.batch import Batch, Sequence
-from backends.simulated.config import Faults, SimulatedEngineConfig
-from backends.simulated.generation_request import GenerationRequest, read_generation_request
-from backends.simulated.reply import ReplyWriter
+from backends.simulated.answer import Answer
+from backends.simulated.batch import Batch
+from backends.simulated.config import SimulatedEngineConfig
+from backends.simulated.embeddings import EmbeddingAnswer
+from backends.simulated.exchange import Abortable, Client, Later, Request, error_reply
+from backends.simulated.faults import FaultPlan, Faults
+from backends.simulated.metrics import CONTENT_TYPE, RequestFigures
+from backends.simulated.metrics_page import write_metrics
+from backends.simulated.model_list import ModelList
+from backends.simulated.sleep import Wakefulness
+from backends.simulated.sleep_endpoints import SleepEndpoints
 from backends.simulated.step_clock import StepClock
+from backends.simulated.tokenize import tokenize
 
 GENERATION_PATHS = {b"/v1/chat/completions": True, b"/v1/completions": False}  # is it chat?
-_OUTER_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-_NO_FAULTS = Faults()
+VERSION = "simulated"
+_STARTING = "The simulated engine is still starting."
+_ASLEEP = "The model is sleeping. Wake it up first."
 _encode = msgspec.json.Encoder().encode
 
 
-class Client(Protocol):
-    """The connection that a request came on, as its answer sees it."""
+class Neighbours(Protocol):
+    """The other replicas of the process."""
 
-    def respond(self, status: int, body: bytes, content_type: str = "application/json") -> None:
-        """Send a whole reply."""
+    def find_engine(self, port: int) -> SimulatedEngine | None:
+        """Return the engine on a port."""
 
-    def begin_stream(self) -> None:
-        """Send the head of an event stream."""
+    def refuse(self, engine: SimulatedEngine, seconds: float | None) -> None:
+        """Close an engine's port, for so long or until :meth:`accept`."""
 
-    def send(self, data: bytes, *, is_last: bool) -> None:
-        """Send a piece of the stream."""
-
-    def cut(self) -> None:
-        """Break the connection."""
-
-
-class Answer:
-    """A generation request on its way; :meth:`abort` when its client left."""
-
-    def __init__(self, engine: SimulatedEngine, client: Client, faults: Faults) -> None:
-        self._engine = engine
-        self._client = client
-        self._faults = faults
-        self._timer: asyncio.TimerHandle | None = None
-        self._sequence: Sequence | None = None
-        self._writer: ReplyWriter | None = None
-
-    def start(self, raw: bytes, *, is_chat: bool, outer_id: bytes) -> None:
-        """Begin, after the delay that was asked for."""
-        if self._faults.delay_ms:
-            self._timer = self._engine.loop.call_later(
-                self._faults.delay_ms / 1000, self._begin, raw, is_chat, outer_id
-            )
-        else:
-            self._begin(raw, is_chat, outer_id)
-
-    def abort(self) -> None:
-        """Free the sequence's place in the batch at once."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._sequence is not None:
-            self._engine.batch.remove(self._sequence)
-
-    def _begin(self, raw: bytes, is_chat: bool, outer_id: bytes) -> None:
-        engine = self._engine
-        try:
-            request = self._read(raw, is_chat=is_chat)
-        except ApiError as error:
-            engine.failed += error.status >= 500
-            self._client.respond(error.status, _encode(error.payload()))
-            return
-        self._generate(request, outer_id)
-
-    def _read(self, raw: bytes, *, is_chat: bool) -> GenerationRequest:
-        engine = self._engine
-        if self._faults.status is not None:
-            raise ApiError(self._faults.status, "Simulated failure.", kind="SimulatedFailure")
-        request = read_generation_request(raw, is_chat=is_chat, config=engine.config)
-        if engine.batch.is_full:
-            message = "The simulated engine has no place left to wait in."
-            raise ApiError(503, message, kind="Service Unavailable")
-        return request
-
-    def _generate(self, request: GenerationRequest, outer_id: bytes) -> None:
-        plain_id = outer_id.decode() if _OUTER_ID.fullmatch(outer_id) else ""
-        self._writer = ReplyWriter(request, self._engine.config.model_name, plain_id)
-        if request.is_stream:
-            self._client.begin_stream()
-        self._sequence = Sequence(request.prompt_tokens, request.output_tokens, self._on_token)
-        if self._faults.cut_after_tokens == 0:
-            self._cut()
-        else:
-            self._engine.clock.submit(self._sequence)
-
-    def _on_token(self, produced: int, is_last: bool) -> None:
-        writer = self._writer
-        if writer is None:
-            return
-        request = writer.request
-        if produced == self._faults.cut_after_tokens:
-            if request.is_stream and not is_last:
-                self._client.send(writer.token_events(produced, is_last=False), is_last=False)
-            self._cut()
-            return
-        if is_last:
-            self._engine.count_finished(request.finish_reason)
-        if request.is_stream:
-            self._client.send(writer.token_events(produced, is_last=is_last), is_last=is_last)
-        elif is_last:
-            self._client.respond(200, writer.whole())
-
-    def _cut(self) -> None:
-        self._engine.failed += 1
-        self.abort()
-        self._client.cut()
+    def accept(self, engine: SimulatedEngine) -> None:
+        """Open it again if it is closed."""
 
 
 class SimulatedEngine:
-    """What the process holds."""
+    """One replica."""
 
-    def __init__(self, config: SimulatedEngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: SimulatedEngineConfig,
+        loop: asyncio.AbstractEventLoop,
+        neighbours: Neighbours,
+    ) -> None:
         self.config = config
         self.loop = loop
         self.batch = Batch(config.pace)
-        self.clock = StepClock(self.batch, loop)
-        self.faults = config.faults
-        self.failed = 0
-        self._requests = 0  # to generate
-        self._finished = {"stop": 0, "length": 0}
+        self.faults = FaultPlan(config.faults, config.seed, loop.time)
+        self.clock = StepClock(self.batch, loop, lambda: self.faults.slowness)
+        self.figures = RequestFigures()
+        self.answers: set[Answer] = set()
+        self.model_list = ModelList(config)
+        self.wakefulness = Wakefulness(
+            loop, config.start_seconds, config.wake_seconds, self._change_wakefulness
+        )
+        sleeping = SleepEndpoints(loop, self.wakefulness, self.answers)
+        self._neighbours = neighbours
+        self._started_at = time.time()
+        self._routes: dict[tuple[bytes, bytes], Callable[[Client, Request], Abortable | None]] = {
+            (b"GET", b"/health"): self._health,
+            (b"GET", b"/metrics"): self._metrics,
+            (b"GET", b"/v1/models"): self._models,
+            (b"GET", b"/version"): self._version,
+            (b"GET", b"/load"): self._load,
+            (b"GET", b"/ping"): self._ping,
+            (b"GET", b"/is_sleeping"): sleeping.is_sleeping,
+            (b"GET", b"/faults"): self._show_faults,
+            (b"POST", b"/faults"): self._set_faults,
+            (b"PUT", b"/faults"): self._set_faults,
+            (b"POST", b"/sleep"): sleeping.sleep,
+            (b"POST", b"/wake_up"): sleeping.wake_up,
+            (b"POST", b"/collective_rpc"): sleeping.call_workers,
+            (b"POST", b"/reset_prefix_cache"): self._reset_prefix_cache,
+            (b"POST", b"/tokenize"): self._tokenize,
+            (b"POST", b"/v1/embeddings"): self._embed,
+            (b"POST", b"/v1/chat/completions"): self._generate,
+            (b"POST", b"/v1/completions"): self._generate,
+            (b"POST", b"/v1/load_lora_adapter"): self._load_adapter,
+            (b"POST", b"/v1/unload_lora_adapter"): self._unload_adapter,
+        }
+        self._paths = {path for _, path in self._routes}
 
-    def count_finished(self, reason: str) -> None:
-        """Count a sequence that came to its end."""
-        self._finished[reason] += 1
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names that may be asked for, the model itself first."""
+        return self.model_list.names
 
-    def answer(
-        self, client: Client, method: bytes, path: bytes, body: bytes, outer_id: bytes
-    ) -> Answer | None:
+    def note_adapters(self) -> None:
+        """Note which LoRA adapters run and wait now."""
+        self.model_list.note_adapters(self.answers, self.batch)
+
+    def answer(self, client: Client, request: Request) -> Abortable | None:
         """Answer a request; return the answer while it is on its way."""
-        is_chat = GENERATION_PATHS.get(path)
-        if is_chat is not None and method == b"POST":
-            self._requests += 1
-            faults = self.faults
-            if faults is None or self._requests % faults.every:
-                faults = _NO_FAULTS
-            answer = Answer(self, client, faults)
-            answer.start(body, is_chat=is_chat, outer_id=outer_id)
-            return answer
-        if (method, path) == (b"PUT", b"/faults"):
-            self._set_faults(client, body)
-        elif method != b"GET":
-            client.respond(405, _encode({"detail": "Method Not Allowed"}))
-        elif path == b"/health":
-            client.respond(200, b"", "text/plain")
-        elif path == b"/metrics":
-            text = metrics_text(self._stats(), self.config.model_name)
-            client.respond(200, text.encode(), CONTENT_TYPE)
-        elif path == b"/v1/models":
-            client.respond(200, _encode(self._models()))
-        elif path == b"/version":
-            client.respond(200, _encode({"version": "simulated"}))
-        else:
-            client.respond(404, _encode({"detail": "Not Found"}))
+        route = self._routes.get((request.method, request.path))
+        if route is None:
+            is_known = request.path in self._paths
+            detail = "Method Not Allowed" if is_known else "Not Found"
+            client.respond(405 if is_known else 404, _encode({"detail": detail}))
+            return None
+        if self.wakefulness.is_starting and request.path != b"/faults":
+            error_reply(client, ApiError(503, _STARTING, kind="ServiceUnavailableError"))
+            return None
+        return route(client, request)
+
+    def stop(self) -> None:
+        """Let go of timers."""
+        self.clock.stop()
+        self.wakefulness.stop()
+
+    def _generate(self, client: Client, request: Request) -> Abortable | None:
+        if self._is_refused_asleep(client):
+            return None
+        answer = Answer(self, client, self.faults.strike("generation"))
+        is_chat = GENERATION_PATHS[request.path]
+        answer.start(request.body, is_chat=is_chat, outer_id=request.outer_id)
+        return answer
+
+    def _embed(self, client: Client, request: Request) -> Abortable | None:
+        if self._is_refused_asleep(client):
+            return None
+        answer = EmbeddingAnswer(self, client)
+        answer.start(request.body)
+        return answer
+
+    def _is_refused_asleep(self, client: Client) -> bool:
+        is_refused = self.wakefulness.level is not None and not self.config.is_waiting_asleep
+        if is_refused:
+            error_reply(client, ApiError(503, _ASLEEP, kind="Service Unavailable"))
+        return is_refused
+
+    def _health(self, client: Client, _request: Request) -> Abortable | None:
+        faults = self.faults.strike("health")
+
+        def respond() -> None:
+            client.respond(faults.health_status or 200, b"", "text/plain")
+
+        if faults.health_delay_ms:
+            return Later(self.loop.call_later(faults.health_delay_ms / 1000, respond))
+        respond()
         return None
 
-    def _set_faults(self, client: Client, body: bytes) -> None:
-        try:
-            self.faults = msgspec.json.decode(body, type=Faults | None)
-        except msgspec.DecodeError as error:  # ValidationError, of Faults, among them
-            client.respond(400, _encode({"detail": str(error)}))
+    def _metrics(self, client: Client, _request: Request) -> None:
+        fault = self.faults.strike("metrics").metrics
+        if fault == "missing":
+            client.respond(404, _encode({"detail": "Not Found"}))
+        elif fault == "garbage":
+            client.respond(
+                200,
+                b"\xff\xfe{simulated} garbage\n# TYPE\nvllm:num_requests_running{ NaN",
+                CONTENT_TYPE,
+            )
         else:
-            client.respond(200, _encode(self.faults))
+            page = write_metrics(
+                model_name=self.config.model_name,
+                batch=self.batch,
+                pace=self.config.pace,
+                figures=self.figures,
+                sleep_level=self.wakefulness.level,
+            )
+            self.note_adapters()
+            self.model_list.add_metrics(page)
+            page.add_process_start(self._started_at)
+            client.respond(200, page.text().encode(), CONTENT_TYPE)
 
-    def _models(self) -> dict[str, object]:
-        name = self.config.model_name
-        model = {
-            "id": name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "forebay",
-            "root": name,
-            "parent": None,
-            "max_model_len": self.config.context_tokens,
-        }
-        return {"object": "list", "data": [model]}
+    def _models(self, client: Client, _request: Request) -> None:
+        client.respond(200, _encode(self.model_list.describe()))
 
-    def _stats(self) -> EngineStats:
-        batch = self.batch
-        return EngineStats(
-            running=batch.running,
-            waiting=batch.waiting,
-            kv_cache_usage=batch.cache_tokens / self.config.pace.kv_cache_tokens,
-            prompt_tokens=batch.read_tokens,
-            generation_tokens=batch.made_tokens,
-            finished_stop=self._finished["stop"],
-            finished_length=self._finished["length"],
-            failed=self.failed,
-        )
+    def _version(self, client: Client, _request: Request) -> None:
+        client.respond(200, _encode({"version": VERSION}))
+
+    def _load(self, client: Client, _request: Request) -> None:
+        client.respond(200, _encode({"server_load": len(self.answers)}))
+
+    def _ping(self, client: Client, _request: Request) -> None:
+        client.respond(200, b"", "text/plain")
+
+    def _tokenize(self, client: Client, request: Request) -> None:
+        try:
+            reply = tokenize(request.body, self.config)
+        except ApiError as error:
+            error_reply(client, error)
+        else:
+            client.respond(200, _encode(reply))
+
+    def _load_adapter(self, client: Client, request: Request) -> None:
+        self._change_adapters(client, request, self.model_list.load)
+
+    def _unload_adapter(self, client: Client, request: Request) -> None:
+        self._change_adapters(client, request, self.model_list.unload)
+
+    def _change_adapters(
+        self, client: Client, request: Request, change: Callable[[bytes], str]
+    ) -> None:
+        try:
+            done = change(request.body)
+        except ApiError as error:
+            error_reply(client, error)
+        else:
+            client.respond(200, done.encode(), "text/plain; charset=utf-8")
+
+    def _change_wakefulness(self, is_awake: bool) -> None:
+        if is_awake:
+            self.clock.resume()
+        else:
+            self.clock.pause()
+            self.batch.cache.forget()
+
+    def _reset_prefix_cache(self, client: Client, _request: Request) -> None:
+        self.batch.cache.forget()
+        client.respond(200, _encode({"success": True}))
+
+    def _show_faults(self, client: Client, request: Request) -> None:
+        target = self._find_target(client, request)
+        if target is not None:
+            client.respond(200, _encode(target.faults.describe()))
+
+    def _set_faults(self, client: Client, request: Request) -> None:
+        target = self._find_target(client, request)
+        if target is None:
+            return
+        try:
+            faults = msgspec.json.decode(request.body, type=Faults | None)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            client.respond(400, _encode({"detail": str(error)}))
+            return
+        target.apply_faults(faults)
+        client.respond(200, _encode(target.faults.describe()))
+
+    def apply_faults(self, faults: Faults | None) -> None:
+        """Put faults in force from now on; None ends all."""
+        self.faults.set(faults)
+        if faults is not None and faults.refuse:
+            self._neighbours.refuse(self, faults.seconds)
+        else:
+            self._neighbours.accept(self)
+
+    def _find_target(self, client: Client, request: Request) -> SimulatedEngine | None:
+        """Return the engine that ``?port=`` names: one that refuses connections is asked elsewhere."""
+        port = request.find_option("port")
+        if port is None:
+            return self
+        found = self._neighbours.find_engine(int(port)) if port.isdecimal() else None
+        if found is None:
+            client.respond(404, _encode({"detail": "no replica on that port"}))
+        return found
