@@ -1,0 +1,1 @@
+"""What vLLM says of itself: its metrics page, its model list."""

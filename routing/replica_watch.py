@@ -1,0 +1,243 @@
+"""One replica that is probed: the questions, and what is made of the answers.
+
+A probe is ``/health``, then ``/metrics`` on the same kept connection, and once a minute and after
+each start ``/v1/models``. Everything is bounded in time and size, and what cannot be read counts as
+not said: an engine without metrics is as good as any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from backends.errors import (
+    BackendError,
+    BackendTimeoutError,
+    ConnectError,
+    ConnectTimeoutError,
+)
+from backends.http_pool import Endpoint
+from backends.vllm.client import get
+from backends.vllm.metrics import NO_METRICS, EngineMetrics, parse_metrics
+from backends.vllm.model_list import EngineFacts, parse_model_list
+from routing.replica_state import Health, ProbeResult, ReplicaTracker
+from routing.types import ReplicaState
+
+_FACTS_SECONDS = 60.0
+_UNTOLD_SECONDS = 60.0  # what an engine does not have (404) is asked for again so much later
+_DOUBT_SHARE = 0.25  # of the interval, until it is clear whether a replica has failed
+_JITTER = 0.1
+_SOONEST_SECONDS = 0.05  # between two probes, however many requests fail meanwhile
+_SMALL_BYTES = 64 * 1024
+_MODELS_BYTES = 1024 * 1024
+_METRICS_BYTES = 4 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class ProbedView(Protocol):
+    """What a prober writes of a replica."""
+
+    state: ReplicaState
+    engine_running: int | None
+    engine_waiting: int | None
+    kv_usage: float | None
+    kv_capacity_tokens: int | None
+    loaded_adapters: frozenset[str] | None
+    probed_at: float | None  # the event loop's clock
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the Snapshot says that it drains."""
+
+
+class _SleepState(msgspec.Struct):
+    is_sleeping: bool
+
+
+_decode_sleep_state = msgspec.json.Decoder(_SleepState).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTimes:
+    """How often and how patiently; seconds."""
+
+    interval_seconds: float = 1.0
+    timeout_seconds: float = 2.0  # of each question
+
+
+class ReplicaWatch:
+    """One replica that is watched; :attr:`facts` is what its engine last said it serves."""
+
+    def __init__(
+        self,
+        replica_id: str,
+        endpoint: Endpoint,
+        view: ProbedView,
+        *,
+        wants_sleep_state: bool,
+        on_facts: Callable[[EngineFacts], None] | None,
+        times: ProbeTimes,
+    ) -> None:
+        self.replica_id = replica_id
+        self.facts: EngineFacts | None = None
+        self.metrics: EngineMetrics = NO_METRICS
+        self.task: asyncio.Task[None] | None = None
+        self.wants_sleep_state = wants_sleep_state
+        self._endpoint = endpoint
+        self._on_facts = on_facts
+        self._view = view
+        self._times = times
+        self._tracker = ReplicaTracker()
+        self._soon = asyncio.Event()
+        self._facts_due_at = 0.0
+        self._metrics_due_at = 0.0
+        self._sleep_state_due_at = 0.0
+        self._tracker.is_draining = view.is_draining
+        view.state = self._tracker.state
+
+    # What the request path and the waker tell.
+
+    def note_success(self) -> None:
+        """A request got output from this replica."""
+        self._tracker.note_success()
+        self._view.state = self._tracker.state
+
+    def note_connect_failure(self) -> None:
+        """A request could not connect: the next probe comes at once."""
+        self._soon.set()
+
+    def note_engine_drains(self) -> None:
+        """The engine refused a request because it is about to stop."""
+        self._tracker.note_engine_drains()
+        self._view.state = self._tracker.state
+
+    def expect_start(self, limit_seconds: float) -> None:
+        """We have it started or woken; probed at once, and asked anew what it serves."""
+        self._tracker.expect_start(asyncio.get_running_loop().time(), limit_seconds)
+        self._view.state = self._tracker.state
+        self._facts_due_at = 0.0
+        self._soon.set()
+
+    def expect_sleep(self, *, is_stopped: bool) -> None:
+        """We have put it to sleep; ``is_stopped``: its process has ended."""
+        self._tracker.expect_sleep(is_stopped=is_stopped)
+        self._view.state = self._tracker.state
+
+    # What the prober calls.
+
+    async def wait(self, interval_seconds: float) -> None:
+        """Wait until the next probe is due."""
+        if self._tracker.is_in_doubt:
+            interval_seconds *= _DOUBT_SHARE
+        delay = interval_seconds * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311
+        soonest = min(delay, _SOONEST_SECONDS)
+        await asyncio.sleep(soonest)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay - soonest):
+                await self._soon.wait()
+        self._soon.clear()
+
+    async def probe(self) -> None:
+        """Ask once, and write what was said."""
+        loop = asyncio.get_running_loop()
+        health = await self._ask_health()
+        metrics, is_asleep = NO_METRICS, None
+        if health is Health.OK:
+            metrics = await self._ask_metrics()
+            is_asleep = metrics.is_asleep
+            if is_asleep is None and self.wants_sleep_state:
+                is_asleep = await self._ask_sleep_state()
+        now = loop.time()
+        self._write(
+            ProbeResult(now, health, metrics.running, metrics.waiting, metrics.kv_usage, is_asleep),
+            metrics,
+        )
+        if health is Health.OK and not is_asleep and now >= self._facts_due_at:
+            await self._ask_facts()
+
+    def _write(self, result: ProbeResult, metrics: EngineMetrics) -> None:
+        view, before = self._view, self._view.state
+        self._tracker.is_draining = view.is_draining
+        view.state = state = self._tracker.observe(result)
+        view.probed_at = result.at
+        view.engine_running = metrics.running
+        view.engine_waiting = metrics.waiting
+        view.kv_usage = metrics.kv_usage
+        if result.health is Health.OK:
+            self.metrics = metrics
+            view.kv_capacity_tokens = metrics.kv_capacity_tokens
+            view.loaded_adapters = None if metrics.is_empty else frozenset(metrics.adapters)
+        else:
+            self._facts_due_at = 0.0  # another may come back in its place
+        if state is not before:
+            _log.info("replica %s: %s, was %s", self.replica_id, state, before)
+
+    async def _ask_health(self) -> Health:
+        try:
+            status, _ = await self._get("/health", _SMALL_BYTES)
+        except (BackendTimeoutError, ConnectTimeoutError):
+            return Health.SILENT
+        except ConnectError:
+            return Health.REFUSED
+        except BackendError:
+            return Health.ERROR
+        if 200 <= status < 300:
+            return Health.OK
+        return Health.NOT_READY if status == 503 else Health.ERROR
+
+    async def _ask_metrics(self) -> EngineMetrics:
+        """Return the engine's metrics; none of one that has none, which is no failure."""
+        now = asyncio.get_running_loop().time()
+        if now < self._metrics_due_at:
+            return NO_METRICS
+        try:
+            status, page = await self._get("/metrics", _METRICS_BYTES)
+        except BackendError:
+            return NO_METRICS
+        if status == 200:
+            return parse_metrics(page)
+        self._metrics_due_at = now + _UNTOLD_SECONDS
+        return NO_METRICS
+
+    async def _ask_sleep_state(self) -> bool | None:
+        """Return whether vLLM in dev mode sleeps; None where it does not tell."""
+        now = asyncio.get_running_loop().time()
+        if now < self._sleep_state_due_at:
+            return None
+        try:
+            status, body = await self._get("/is_sleeping", _SMALL_BYTES)
+            if status == 200:
+                return _decode_sleep_state(body).is_sleeping
+        except (BackendError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        self._sleep_state_due_at = now + _UNTOLD_SECONDS
+        return None
+
+    async def _ask_facts(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._facts_due_at = now + _FACTS_SECONDS
+        try:
+            status, body = await self._get("/v1/models", _MODELS_BYTES)
+        except BackendError:
+            return
+        facts = parse_model_list(body) if status == 200 else None
+        if facts is not None and facts != self.facts:
+            self.facts = facts
+            if self._on_facts is not None:
+                self._on_facts(facts)
+
+    async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:
+        return await get(
+            self._endpoint,
+            path,
+            timeout_seconds=self._times.timeout_seconds,
+            limit_bytes=limit_bytes,
+        )
