@@ -19,6 +19,7 @@ class LockNumber(IntEnum):
     POSTING = 2
     BUDGET_SET = 3  # which budgets there are; see billing/budgets/README.md
     SPEND_FEED = 4
+    ENGINE_COUNTERS = 5
 
 
 @contextmanager

@@ -199,6 +199,8 @@ class ReceiptAnswer(BaseModel):
     route: str
     deployment: str
     replica_id: str | None
+    requested_route: str | None  # null: it was served as asked
+    fallback_reason: str | None
     endpoint: str
     is_stream: bool
     usage: ReceiptUsageAnswer
@@ -218,6 +220,8 @@ class ReceiptAnswer(BaseModel):
             route=receipt.route,
             deployment=receipt.deployment,
             replica_id=receipt.replica_id,
+            requested_route=receipt.requested_route,
+            fallback_reason=receipt.fallback_reason,
             endpoint=receipt.endpoint,
             is_stream=receipt.is_stream,
             usage=ReceiptUsageAnswer(
