@@ -17,6 +17,8 @@ from starlette.staticfiles import StaticFiles
 
 from admin_ui.control_client import ControlClient
 from admin_ui.cookies import Cookies
+from admin_ui.pages.fleet import FLEET_PATH, FleetPage
+from admin_ui.pages.limits import LimitsPage
 from admin_ui.pages.login import LoginPages
 from admin_ui.pages.overview import OverviewPage
 from admin_ui.pages.receipt import ReceiptPage
@@ -53,6 +55,8 @@ def create_app(
         control=control, renderer=renderer, clock=clock, public_base_url=public_base_url.rstrip("/")
     )
     receipt = ReceiptPage(control=control, renderer=renderer)
+    fleet = FleetPage(control=control, renderer=renderer, clock=clock)
+    limits = LimitsPage(control=control, renderer=renderer, clock=clock)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -63,6 +67,9 @@ def create_app(
         routes=[
             Route("/", overview.show),
             Route("/requests/{request_id}", receipt.show),
+            Route(FLEET_PATH, fleet.show),
+            Route(f"{FLEET_PATH}/replicas/{{replica_id}}", fleet.change, methods=["POST"]),
+            Route("/limits", limits.show),
             Route(LOGIN_PATH, login.show),
             Route(LOGIN_PATH, login.sign_in, methods=["POST"]),
             Route("/logout", login.sign_out, methods=["POST"]),

@@ -32,6 +32,8 @@ from admin_ui.control_records import (
     Route,
     Usage,
 )
+from admin_ui.fleet_records import Deployment, LedRoute, Replica
+from admin_ui.limit_records import Budget, Credit, Named, RateLimit
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -119,6 +121,38 @@ class ControlClient:
     async def list_routes(self, token: str) -> list[Route]:
         """Return the public model names."""
         return _decode(await self._send("GET", "/routes", token=token), Listing[Route]).data
+
+    async def list_led_routes(self, token: str) -> list[LedRoute]:
+        """Return the public model names with where they lead."""
+        return _decode(await self._send("GET", "/routes", token=token), Listing[LedRoute]).data
+
+    async def list_deployments(self, token: str) -> list[Deployment]:
+        """Return the deployments with their replicas, oldest first."""
+        answer = await self._send("GET", "/deployments", token=token)
+        return _decode(answer, Listing[Deployment]).data
+
+    async def change_replica(self, token: str, replica_id: str, changes: dict[str, Any]) -> Replica:
+        """Change a replica's weight, or whether it drains; return it as it is then."""
+        path = f"/replicas/{quote(replica_id, safe='')}"
+        return _decode(await self._send("PATCH", path, token=token, json=changes), Replica)
+
+    async def list_limits(self, token: str) -> list[RateLimit]:
+        """Return the rate limits, oldest first."""
+        answer = await self._send("GET", "/limits", token=token)
+        return _decode(answer, Listing[RateLimit]).data
+
+    async def list_budgets(self, token: str) -> list[Budget]:
+        """Return the budgets with what was charged in their current windows."""
+        return _decode(await self._send("GET", "/budgets", token=token), Listing[Budget]).data
+
+    async def list_named(self, token: str, kind: str) -> list[Named]:
+        """Return all ``organizations``, ``projects`` or ``keys`` with their names."""
+        return _decode(await self._send("GET", f"/{kind}", token=token), Listing[Named]).data
+
+    async def get_credit(self, token: str, organization_id: str) -> Credit:
+        """Return how an organization pays, with its grants in the order in which they burn."""
+        path = f"/organizations/{quote(organization_id, safe='')}/credit"
+        return _decode(await self._send("GET", path, token=token), Credit)
 
     async def get_usage(
         self,

@@ -101,6 +101,11 @@ def find_share(part: Decimal | int | None, whole: Decimal | int | None) -> Share
     return Share(percent=percent.quantize(Decimal("0.01")), text=text)
 
 
+def number_string(number: float) -> str:
+    """Write a number for a form's field: all its digits, a whole one without a point."""
+    return f"{number:.0f}" if number.is_integer() else repr(number)
+
+
 def fraction_text(fraction: float | None) -> str:
     """Write a fraction from 0 to 1 in percent."""
     return ABSENT if fraction is None else f"{fraction * 100:.1f} %".replace(".0 %", " %")

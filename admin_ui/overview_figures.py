@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-from admin_ui.control_client import ControlClient, ControlError
+from admin_ui.control_client import ControlClient
 from admin_ui.control_records import EngineRow, Journals, Project, RequestRow, Route, Usage
 from admin_ui.date_range import DateRange
+from admin_ui.section import Section, load_section
 
 LATEST_REQUESTS = 50
-
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Section(Generic[T]):
-    """What one call gave: its value, or the sentence that says why there is none."""
-
-    value: T | None
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ async def load_overview(
     """Ask for every section side by side; one that fails leaves the others whole."""
 
     def usage(group_by: str) -> Awaitable[Section[Usage]]:
-        return _section(
+        return load_section(
             control.get_usage(
                 token,
                 group_by=group_by,
@@ -58,11 +46,11 @@ async def load_overview(
         )
 
     first = asyncio.gather(
-        _section(control.list_projects(token)),
-        _section(control.list_routes(token)),
-        _section(control.list_requests(token, limit=LATEST_REQUESTS, project_id=project_id)),
-        _section(control.list_engines(token)),
-        _section(control.get_journals(token)),
+        load_section(control.list_projects(token)),
+        load_section(control.list_routes(token)),
+        load_section(control.list_requests(token, limit=LATEST_REQUESTS, project_id=project_id)),
+        load_section(control.list_engines(token)),
+        load_section(control.get_journals(token)),
     )
     second = asyncio.gather(usage("day"), usage("project"), usage("key"), usage("route"))
     projects, routes, requests, engines, journals = await first
@@ -78,11 +66,3 @@ async def load_overview(
         engines=engines,
         journals=journals,
     )
-
-
-async def _section(call: Awaitable[T]) -> Section[T]:
-    try:
-        return Section(await call)
-    except ControlError as error:
-        _log.warning("a section of the overview could not be loaded: %s", error)
-        return Section(None, str(error))

@@ -24,6 +24,7 @@ _FORMATTERS = (
     formatting.machine_time,
     formatting.moment_text,
     formatting.money_text,
+    formatting.number_string,
     formatting.number_text,
     formatting.status_words,
 )

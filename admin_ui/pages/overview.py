@@ -1,4 +1,4 @@
-"""The one page: spend, usage, latest requests, engines, metering."""
+"""The first page: spend, usage, latest requests, engines, metering."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from admin_ui.date_range import (
     parse_range,
 )
 from admin_ui.formatting import find_share
-from admin_ui.overview_figures import LATEST_REQUESTS, OverviewFigures, Section, load_overview
+from admin_ui.overview_figures import LATEST_REQUESTS, OverviewFigures, load_overview
 from admin_ui.rendering import Renderer
 from admin_ui.require_session import get_signed_in
+from admin_ui.section import Section
 
 REFRESH_SECONDS = 15
 _LONGEST_ID = 100

@@ -24,6 +24,7 @@ class ControlClient:
             headers={"Authorization": f"Bearer {token}"},
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,  # the admin token must not pass a proxy that the environment names
+            limits=httpx.Limits(max_keepalive_connections=0),  # nothing is left to be closed
         )
 
     def get(self, path: str, **query: str | int | None) -> dict[str, Any]:

@@ -52,6 +52,9 @@ def grant_credit(
         typer.Option(metavar="TIME", help="ISO 8601 with a zone; what is left then is lost."),
     ] = None,
     note: Annotated[str | None, typer.Option(help="For people.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Yours, an invoice's number say: granted once, if repeated.")
+    ] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,6 +68,7 @@ def grant_credit(
             "priority": priority,
             "expires_at": expires_at,
             "note": note,
+            "reference": reference,
         },
     )
     if as_json:

@@ -8,7 +8,22 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import billing, budgets, keys, limits, prices, processes, usage
+from gateway.cli import (
+    billing,
+    budgets,
+    deployments,
+    engine,
+    keys,
+    limits,
+    prices,
+    processes,
+    reconcile,
+    replicas,
+    routes,
+    setup,
+    simulate,
+    usage,
+)
 from gateway.cli import credits as credit_commands
 from gateway.cli.errors import CliError
 from gateway.cli.options import StateDirOption
@@ -54,13 +69,21 @@ def up(
 
 
 app.add_typer(keys.app, name="keys")
+app.add_typer(deployments.app, name="deployments")
+app.add_typer(replicas.app, name="replicas")
+app.add_typer(routes.app, name="routes")
 app.add_typer(prices.app, name="prices")
 app.add_typer(limits.app, name="limits")
 app.add_typer(budgets.app, name="budgets")
 app.add_typer(credit_commands.app, name="credits")
 app.add_typer(billing.app, name="billing")
-app.add_typer(processes.engine, name="engine")
+app.add_typer(engine.app, name="engine")
 app.command("usage")(usage.show_usage)
+app.command("setup")(setup.setup)
+app.command("reconcile")(reconcile.reconcile)
+app.command("simulate", context_settings=simulate.SETTINGS, add_help_option=False)(
+    simulate.simulate
+)
 for command in (
     processes.migrate,
     processes.worker,

@@ -15,8 +15,6 @@ from gateway.cli.locate import get_database_url
 from gateway.cli.options import StateDirOption
 from gateway.settings import Settings
 
-engine = typer.Typer(no_args_is_help=True, help="Run an engine.")
-
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
 PortOption = Annotated[str | None, typer.Option("--port", metavar="PORT", help="Public port.")]
 AdminPortOption = Annotated[
@@ -60,6 +58,7 @@ def controlplane(
     state_dir: StateDirOption = None, host: HostOption = None, admin_port: AdminPortOption = None
 ) -> None:
     """Run the control plane: control API and admin page."""
+    from billing.engine_counters.drift import DriftRule
     from gateway.controlplane.config import ControlPlaneConfig, ControlPlaneConfigError
     from gateway.controlplane.serve import run
     from gateway.up.ports import url_of
@@ -76,6 +75,11 @@ def controlplane(
             host=settings.host,
             port=settings.admin_port,
             public_base_url=url_of(settings.host, settings.port),
+            alarm_webhook_url=settings.alarm_webhook_url,
+            drift_rule=DriftRule(
+                share=settings.drift_percent / 100, min_tokens=settings.drift_min_tokens
+            ),
+            drift_alarm_seconds=settings.drift_alarm_seconds,
         )
     except ControlPlaneConfigError as error:
         raise CliError(f"{error} (FOREBAY_ADMIN_TOKEN, FOREBAY_INTERNAL_TOKEN)") from None
@@ -115,6 +119,7 @@ def dataplane(
                 idle_timeout_seconds=settings.idle_timeout_seconds,
                 reply_timeout_seconds=settings.reply_timeout_seconds,
                 queue_keepalive_seconds=settings.queue_keepalive_seconds,
+                probe_seconds=settings.probe_seconds,
                 drain_seconds=settings.drain_seconds,
                 journal_fsync_ms=settings.journal_fsync_ms,
                 idempotency_retention_seconds=settings.idempotency_retention_seconds,
@@ -123,27 +128,6 @@ def dataplane(
             )
         )
     )
-
-
-@engine.callback()
-def engines() -> None:
-    """Run an engine."""
-
-
-@engine.command("local")
-def local_engine(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8000,
-) -> None:
-    """Run the local engine: SmolLM2-135M-Instruct on the CPU, speaking OpenAI's API."""
-    from backends.local.config import LocalEngineConfig
-    from backends.local.server import serve
-
-    try:
-        config = LocalEngineConfig(host=host, port=port)
-    except ValueError as error:
-        raise CliError(f"{error}.") from None
-    raise typer.Exit(serve(config))
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

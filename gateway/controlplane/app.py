@@ -18,6 +18,7 @@ from gateway.controlplane.body_limit import BodyLimit
 from gateway.controlplane.budgets_api import endpoints as budgets_endpoints
 from gateway.controlplane.budgets_api.send_alerts import AlertSender
 from gateway.controlplane.catalog import endpoints as catalog_endpoints
+from gateway.controlplane.catalog import route_endpoints
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.context import ControlPlane
 from gateway.controlplane.credit_api import endpoints as credit_endpoints
@@ -37,6 +38,8 @@ from gateway.controlplane.publish_to_place import PlacePublisher
 from gateway.controlplane.publisher import Publisher
 from gateway.controlplane.rate_waiting import WaitingEvents
 from gateway.controlplane.reports_api import endpoints as reports_endpoints
+from gateway.controlplane.reports_api import reconciliation
+from gateway.controlplane.reports_api.watch_drift import DriftWatch
 from gateway.controlplane.request_edge import RequestEdge
 from gateway.snapshot.publish import FilePlace, RedisPlace, SnapshotPlace
 
@@ -76,11 +79,13 @@ def _routes() -> APIRouter:
         session_endpoints.router,
         identity_endpoints.router,
         catalog_endpoints.router,
+        route_endpoints.router,
         billing_endpoints.router,
         limits_endpoints.router,
         budgets_endpoints.router,
         credit_endpoints.router,
         reports_endpoints.router,
+        reconciliation.router,
     ):
         protected.include_router(router)
     receipts = APIRouter(dependencies=[Depends(require_principal_or_data_plane)])
@@ -127,6 +132,19 @@ def _assemble(
     )
 
 
+def _make_drift_watch(control_plane: ControlPlane) -> DriftWatch:
+    config = control_plane.config
+    return DriftWatch(
+        control_plane.database,
+        control_plane.engine_client,
+        clock=control_plane.clock,
+        poll_seconds=config.drift_poll_ms / 1000,
+        rule=config.drift_rule,
+        alarm_after_seconds=config.drift_alarm_seconds,
+        webhook_url=config.alarm_webhook_url,
+    )
+
+
 def _make_lifespan(control_plane: ControlPlane, publisher: Publisher) -> Lifespan[FastAPI]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -141,7 +159,14 @@ def _make_lifespan(control_plane: ControlPlane, publisher: Publisher) -> Lifespa
             clock=control_plane.clock,
             poll_seconds=control_plane.config.credit_poll_ms / 1000,
         )
-        loops = (publisher.run(), alerts.run(), credit.run(), control_plane.waiting_events.run())
+        drift = _make_drift_watch(control_plane)
+        loops = (
+            publisher.run(),
+            alerts.run(),
+            credit.run(),
+            drift.run(),
+            control_plane.waiting_events.run(),
+        )
         running = [asyncio.create_task(loop) for loop in loops]
         try:
             yield
@@ -150,6 +175,7 @@ def _make_lifespan(control_plane: ControlPlane, publisher: Publisher) -> Lifespa
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await alerts.close()
+            await drift.close()
             await publisher.close()
             await control_plane.engine_client.aclose()
             control_plane.passwords.close()

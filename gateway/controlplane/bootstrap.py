@@ -17,6 +17,7 @@ from billing.pricing import repository as pricing
 from billing.pricing.models import PriceBook
 from gateway.controlplane.billing_api.prices import DEFAULT_PRICE_BOOK
 from gateway.controlplane.catalog import repository as catalog
+from gateway.controlplane.catalog import route_service
 from gateway.controlplane.catalog import service as catalog_service
 from gateway.controlplane.catalog.engine_address import normalize_engine_address
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
@@ -229,11 +230,11 @@ class _Bootstrap:
         route = await catalog.find_route(self._session, self._wanted.route)
         if route is None:
             self._created.append("route")
-            route = await catalog_service.create_route(
+            route = await route_service.create_route(
                 self._session, name=self._wanted.route, deployment=deployment.id, now=self._now
             )
             return route, False
-        return route, catalog_service.move_route(self._session, route=route, deployment=deployment)
+        return route, route_service.move_route(self._session, route=route, deployment=deployment)
 
     async def _ensure_price(self, price_book_id: str, route: Route) -> None:
         prices = await pricing.list_price_history(

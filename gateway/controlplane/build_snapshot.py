@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
+
+import msgspec
 
 from billing.budgets import credit_rule
 from billing.budgets import repository as budgets
@@ -15,7 +18,7 @@ from billing.money import ZERO, format_amount
 from billing.pricing.models import Price
 from billing.pricing.repository import list_price_books, list_price_history
 from gateway.controlplane.catalog import repository as catalog
-from gateway.controlplane.catalog.models import Deployment, Route
+from gateway.controlplane.catalog.models import Deployment, Replica, Route
 from gateway.controlplane.changes import read_version
 from gateway.controlplane.database import ReadSession
 from gateway.controlplane.identity import repository as identity
@@ -33,6 +36,7 @@ async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapsh
     version = await read_version(session)
     keys = await identity.list_snapshot_keys(session, dead_since=now - DEAD_KEY_RETENTION)
     routes = await catalog.list_routes(session)
+    names = {route.id: route.name for route in routes}
     deployments = await catalog.list_deployments(session)
     currencies = {book.id: book.currency for book in await list_price_books(session)}
     prices = await list_price_history(session)
@@ -40,7 +44,7 @@ async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapsh
         version=version,
         published_at_us=to_epoch_us(now),
         keys={found.key.secret_sha256.hex(): _key_entry(found) for found in keys},
-        routes={route.name: _route_entry(route) for route in routes},
+        routes={route.name: _route_entry(route, names) for route in routes},
         deployments={deployment.id: _deployment_entry(deployment) for deployment in deployments},
         prices=tuple(
             _price_entry(price, currencies[price.price_book_id])
@@ -80,33 +84,69 @@ def _key_entry(found: SnapshotKey) -> model.ApiKeyEntry:
 
 
 def _deployment_entry(deployment: Deployment) -> model.Deployment:
+    capabilities = model.Capabilities(
+        context_tokens=deployment.context_tokens,
+        features=_frozen(deployment.features),
+        adapters=_frozen(deployment.adapters),
+    )
+    sleep = _set_only(
+        keep_warm_seconds=deployment.keep_warm_seconds,
+        wake_limit_seconds=deployment.wake_limit_seconds,
+    )
     return model.Deployment(
         id=deployment.id,
         name=deployment.name,
         engine_model=deployment.engine_model,
+        replicas=tuple(_replica_entry(replica) for replica in deployment.replicas),
         max_in_flight=deployment.max_in_flight,
-        replicas=tuple(
-            model.Replica(id=replica.id, base_url=replica.base_url, secret=replica.secret)
-            for replica in deployment.replicas
+        capabilities=capabilities,
+        # As the Snapshot's reader would take it: a field that a later release adds is no failure.
+        pick=msgspec.convert(deployment.pick or {}, model.PickPolicy),
+        breaker=msgspec.convert(deployment.breaker or {}, model.BreakerPolicy),
+        sleep=model.SleepPolicy(**sleep),
+        **_set_only(
+            retry_share=deployment.retry_share,
+            first_token_timeout_seconds=deployment.first_token_timeout_seconds,
+            idle_timeout_seconds=deployment.idle_timeout_seconds,
         ),
     )
 
 
-def _route_entry(route: Route) -> model.Route:
-    default = model.QueuePolicy()
-    priority, size = route.queue_priority, route.queue_size
-    deadline = route.queue_deadline_seconds
+def _replica_entry(replica: Replica) -> model.Replica:
+    return model.Replica(
+        id=replica.id,
+        base_url=replica.base_url,
+        secret=replica.secret,
+        weight=replica.weight,
+        is_draining=replica.is_draining,
+        labels=replica.labels,
+        agent_url=replica.agent_url,
+    )
+
+
+def _route_entry(route: Route, names: Mapping[str, str]) -> model.Route:
+    queue = _set_only(
+        priority=route.queue_priority,
+        size=route.queue_size,
+        deadline_seconds=route.queue_deadline_seconds,
+    )
     return model.Route(
         id=route.id,
         name=route.name,
         deployment_id=route.deployment_id,
         created_at_us=to_epoch_us(route.created_at),
-        queue=model.QueuePolicy(
-            priority=default.priority if priority is None else priority,
-            size=default.size if size is None else size,
-            deadline_seconds=default.deadline_seconds if deadline is None else deadline,
-        ),
+        queue=model.QueuePolicy(**queue),
+        fallbacks=tuple(names[one] for one in route.fallbacks if one in names),
     )
+
+
+def _frozen(values: list[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _set_only(**fields: Any) -> dict[str, Any]:
+    """Return the fields that were set; the model has the defaults of the others."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _limit_entry(limit: RateLimit) -> model.RateLimit:

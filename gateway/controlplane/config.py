@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from billing.engine_counters.drift import DriftRule
+
 MIN_TOKEN_CHARACTERS = 16
 
 
@@ -19,7 +21,8 @@ class ControlPlaneConfig:
     ``admin_token`` opens everything, so there is no process without one. ``internal_token`` opens
     receipts alone (the data plane relays them); None: nobody may use that way. ``redis_url`` and
     ``state_dir`` say where Snapshots are published; None leaves that place out.
-    ``public_base_url`` is the data plane's address as callers know it, for the pages.
+    ``alarm_webhook_url`` is told when token counts drift from the engines' own by more than
+    ``drift_rule`` for so long. ``public_base_url`` is the data plane's address as callers know it, for the pages.
 
     Raises :class:`ControlPlaneConfigError`.
     """
@@ -37,6 +40,10 @@ class ControlPlaneConfig:
     publish_poll_ms: int = 300
     alert_poll_ms: int = 2000
     credit_poll_ms: int = 300
+    drift_poll_ms: int = 60_000
+    drift_rule: DriftRule = field(default_factory=DriftRule)
+    drift_alarm_seconds: float = 600.0
+    alarm_webhook_url: str | None = field(default=None, repr=False)
     max_body_bytes: int = 1024 * 1024
 
     def __post_init__(self) -> None:

@@ -9,26 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import httpx
 from sqlalchemy.exc import SQLAlchemyError
-from tenacity import (
-    AsyncRetrying,
-    RetryError,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_random_exponential,
-)
 
 from billing.budgets.alerts import DueAlert, mark_sent, note_crossings, take_due_alerts
 from billing.clock import Clock
 from billing.money import format_amount
 from gateway.controlplane.database import Database
+from gateway.controlplane.post_webhook import make_webhook_client, post_webhook
 
-ALERT_ID_HEADER = "x-forebay-alert-id"
-_TIMEOUT_SECONDS = 5.0
-# Three tries take less than 20 seconds, within the half minute for which an alert is ours.
-_TRIES = 3
-_MAX_WAIT_SECONDS = 1.0
 _BATCH = 20
 
 _log = logging.getLogger(__name__)
@@ -42,12 +30,7 @@ class AlertSender:
         self._clock = clock
         self._poll_seconds = poll_seconds
         self._is_failing = False
-        self._client = httpx.AsyncClient(
-            # A redirect could lead where the address check never looked.
-            trust_env=False,
-            follow_redirects=False,
-            timeout=httpx.Timeout(_TIMEOUT_SECONDS),
-        )
+        self._client = make_webhook_client()
 
     async def run(self) -> None:
         """Look for crossings and send what is due, again and again."""
@@ -79,39 +62,20 @@ class AlertSender:
 
     async def _send(self, alert: DueAlert) -> None:
         """Send one alert; a failure is logged and leaves it to its next attempt."""
-        try:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type((httpx.HTTPError, TimeoutError)),
-                wait=wait_random_exponential(multiplier=0.2, max=_MAX_WAIT_SECONDS),
-                stop=stop_after_attempt(_TRIES),
-            ):
-                with attempt:
-                    await self._post(alert)
-        except (RetryError, httpx.InvalidURL) as error:
-            cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
+        failure = await post_webhook(
+            self._client, alert.webhook_url, alert_id=alert.id, body=_body_of(alert)
+        )
+        if failure is not None:
             _log.warning(
                 "budget alert %s of %s was not taken (attempt %d): %s",
                 alert.id,
                 alert.budget_id,
                 alert.attempts,
-                type(cause).__name__,
+                failure,
             )
             return
         async with self._database.write() as session:
             await mark_sent(session, alert.id, now=self._clock())
-
-    async def _post(self, alert: DueAlert) -> None:
-        # Only the status counts, and a stranger's body could be endless.
-        async with (
-            asyncio.timeout(_TIMEOUT_SECONDS),
-            self._client.stream(
-                "POST",
-                alert.webhook_url,
-                json=_body_of(alert),
-                headers={ALERT_ID_HEADER: alert.id},
-            ) as answer,
-        ):
-            answer.raise_for_status()
 
 
 def _body_of(alert: DueAlert) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Deployments, replicas, routes and the engines' health over HTTP."""
+"""Deployments, replicas and the engines' health over HTTP."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from fastapi import APIRouter
 
 from gateway.controlplane.catalog import repository, service
 from gateway.controlplane.catalog.probe_engines import probe_engines
-from gateway.controlplane.catalog.schemas import (
-    DeploymentAnswer,
+from gateway.controlplane.catalog.request_schemas import (
     DeploymentChange,
-    EngineAnswer,
     NewDeploymentRequest,
     NewReplicaRequest,
-    NewRouteRequest,
-    ReplicaAnswer,
-    RouteAnswer,
-    RouteChange,
+    ReplicaChange,
 )
+from gateway.controlplane.catalog.schemas import DeploymentAnswer, EngineAnswer, ReplicaAnswer
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.listing import Listing
+from gateway.controlplane.text_fields import IdQuery
 
 router = APIRouter()
 
@@ -35,21 +32,49 @@ async def create_deployment(
     wanted: NewDeploymentRequest, session: WriteSessionDep, control_plane: ControlPlaneDep
 ) -> DeploymentAnswer:
     """Add a deployment without replicas."""
+    settings = wanted.get_given()
     deployment = await service.create_deployment(
-        session, name=wanted.name, engine_model=wanted.engine_model, now=control_plane.clock()
+        session,
+        name=settings.pop("name"),
+        engine_model=settings.pop("engine_model"),
+        now=control_plane.clock(),
+        settings=settings,
     )
     return DeploymentAnswer.of(deployment)
+
+
+@router.get("/deployments/{deployment_id}")
+async def get_deployment(deployment_id: str, session: ReadSessionDep) -> DeploymentAnswer:
+    """Return a deployment with its replicas."""
+    found = await repository.get_deployment(session, deployment_id, param="deployment_id")
+    return DeploymentAnswer.of(found)
 
 
 @router.patch("/deployments/{deployment_id}")
 async def change_deployment(
     deployment_id: str, wanted: DeploymentChange, session: WriteSessionDep
 ) -> DeploymentAnswer:
-    """Limit how many requests each replica serves at a time."""
-    deployment = await service.limit_deployment(
-        session, deployment=deployment_id, max_in_flight=wanted.max_in_flight
+    """Change what is given; null goes back to the default."""
+    deployment = await service.change_deployment(session, deployment=deployment_id, changes=wanted)
+    return DeploymentAnswer.of(deployment)
+
+
+@router.delete("/deployments/{deployment_id}")
+async def remove_deployment(
+    deployment_id: str, session: WriteSessionDep, control_plane: ControlPlaneDep
+) -> DeploymentAnswer:
+    """Remove a deployment that nothing leads to; return what it was."""
+    deployment = await service.remove_deployment(
+        session, deployment=deployment_id, now=control_plane.clock()
     )
     return DeploymentAnswer.of(deployment)
+
+
+@router.get("/deployments/{deployment_id}/replicas")
+async def list_replicas(deployment_id: str, session: ReadSessionDep) -> Listing[ReplicaAnswer]:
+    """Return a deployment's replicas, oldest first."""
+    found = await repository.get_deployment(session, deployment_id, param="deployment_id")
+    return Listing(data=[ReplicaAnswer.of(replica) for replica in found.replicas])
 
 
 @router.post("/deployments/{deployment_id}/replicas", status_code=201)
@@ -60,45 +85,70 @@ async def add_replica(
     control_plane: ControlPlaneDep,
 ) -> ReplicaAnswer:
     """Add a replica to a deployment."""
+    settings = wanted.get_given()
     replica = await service.add_replica(
         session,
         deployment=deployment_id,
-        base_url=wanted.base_url,
-        secret=wanted.secret,
+        base_url=settings.pop("base_url"),
+        secret=settings.pop("secret", None),
         now=control_plane.clock(),
+        settings=settings,
     )
     return ReplicaAnswer.of(replica)
 
 
-@router.get("/routes")
-async def list_routes(session: ReadSessionDep) -> Listing[RouteAnswer]:
-    """Return all routes by name."""
-    return Listing(data=[RouteAnswer.of(route) for route in await repository.list_routes(session)])
+@router.get("/replicas/{replica_id}")
+async def get_replica(replica_id: str, session: ReadSessionDep) -> ReplicaAnswer:
+    """Return a replica."""
+    return ReplicaAnswer.of(await repository.get_replica(session, replica_id))
 
 
-@router.post("/routes", status_code=201)
-async def create_route(
-    wanted: NewRouteRequest, session: WriteSessionDep, control_plane: ControlPlaneDep
-) -> RouteAnswer:
-    """Add a public model name."""
-    route = await service.create_route(
-        session, name=wanted.name, deployment=wanted.deployment, now=control_plane.clock()
+@router.patch("/replicas/{replica_id}")
+async def change_replica(
+    replica_id: str, wanted: ReplicaChange, session: WriteSessionDep
+) -> ReplicaAnswer:
+    """Change what is given; null goes back to the default."""
+    changes = wanted.get_given()
+    return ReplicaAnswer.of(
+        await service.change_replica(session, replica=replica_id, changes=changes)
     )
-    return RouteAnswer.of(route)
 
 
-@router.patch("/routes/{route:path}")
-async def change_route(route: str, wanted: RouteChange, session: WriteSessionDep) -> RouteAnswer:
-    """Change how a route's requests wait; ``route`` is an id or a public name, slashes and all."""
-    changes = wanted.queue.model_dump(exclude_unset=True)
-    return RouteAnswer.of(await service.set_queue(session, route=route, changes=changes))
+@router.post("/replicas/{replica_id}/drain")
+async def drain_replica(replica_id: str, session: WriteSessionDep) -> ReplicaAnswer:
+    """Send nothing new to a replica; what runs there goes on."""
+    changes = {"is_draining": True}
+    return ReplicaAnswer.of(
+        await service.change_replica(session, replica=replica_id, changes=changes)
+    )
+
+
+@router.post("/replicas/{replica_id}/undrain")
+async def undrain_replica(replica_id: str, session: WriteSessionDep) -> ReplicaAnswer:
+    """Send requests to a replica again."""
+    changes = {"is_draining": False}
+    return ReplicaAnswer.of(
+        await service.change_replica(session, replica=replica_id, changes=changes)
+    )
+
+
+@router.delete("/replicas/{replica_id}")
+async def remove_replica(
+    replica_id: str, session: WriteSessionDep, control_plane: ControlPlaneDep
+) -> ReplicaAnswer:
+    """Remove a replica; return what it was. Drain it first if nothing new may be lost there."""
+    return ReplicaAnswer.of(
+        await service.remove_replica(session, replica=replica_id, now=control_plane.clock())
+    )
 
 
 @router.get("/engines")
-async def list_engines(control_plane: ControlPlaneDep) -> Listing[EngineAnswer]:
-    """Probe every replica now and return what was found out."""
+async def list_engines(
+    control_plane: ControlPlaneDep, replica_id: IdQuery = None
+) -> Listing[EngineAnswer]:
+    """Probe every replica (or one) now and return what was found out."""
     # Not through the request's session: no connection may be held while engines think.
     async with control_plane.database.read() as session:
-        replicas = await repository.list_replicas(session)
+        replicas = await repository.list_replicas(session, replica_id=replica_id)
     probes = await probe_engines(control_plane.engine_client, replicas, clock=control_plane.clock)
     return Listing(data=[EngineAnswer.model_validate(probe) for probe in probes])

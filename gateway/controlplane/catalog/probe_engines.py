@@ -7,24 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 import httpx
 
 from billing.clock import Clock
-from gateway.controlplane.catalog.engine_metrics import EngineFigures, parse_engine_metrics
 from gateway.controlplane.catalog.models import Replica
+from gateway.controlplane.catalog.read_engine import auth_headers, read_facts, read_metrics
+from routing.replica_state import Health, ProbeResult, judge_once
+from routing.types import ReplicaState
 
 PROBE_TIMEOUT_SECONDS = 2.0
-_MAX_PAGE_BYTES = 4 * 1024 * 1024
 _MAX_PROBES_AT_ONCE = 32
-
-
-class EngineState(StrEnum):
-    """Whether a replica answers its health check."""
-
-    READY = "ready"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +28,28 @@ class EngineProbe:
     engine_model: str
     replica_id: str
     base_url: str
-    state: EngineState
+    state: ReplicaState
     latency_ms: float | None
-    running: float | None
-    waiting: float | None
+    running: int | None
+    waiting: int | None
     kv_cache_usage: float | None
+    kv_capacity_tokens: int | None
+    prefix_hit_share: float | None
+    context_tokens: int | None
+    models: tuple[str, ...]
+    adapters: tuple[str, ...]
+    loaded_adapters: tuple[str, ...]
     checked_at: datetime
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What came of asking for ``/health``: the round trip in ms, or what is wrong."""
+
+    health: Health
+    latency_ms: float | None = None
+    error: str | None = None
 
 
 async def probe_engines(
@@ -58,66 +66,59 @@ async def probe_engines(
 
 
 async def _probe(client: httpx.AsyncClient, replica: Replica, clock: Clock) -> EngineProbe:
-    headers = {} if replica.secret is None else {"authorization": f"Bearer {replica.secret}"}
     checked_at = clock()
-    (latency_ms, error), figures = await asyncio.gather(
-        _check_health(client, replica.base_url, headers),
-        _read_figures(client, replica.base_url, headers),
+    checked, metrics, facts = await asyncio.gather(
+        _check_health(client, replica), read_metrics(client, replica), read_facts(client, replica)
+    )
+    state = judge_once(
+        ProbeResult(
+            at=checked_at.timestamp(),
+            health=checked.health,
+            running=metrics.running,
+            waiting=metrics.waiting,
+            kv_usage=metrics.kv_usage,
+            is_asleep=metrics.is_asleep,
+        )
     )
     return EngineProbe(
         deployment=replica.deployment.name,
         engine_model=replica.deployment.engine_model,
         replica_id=replica.id,
         base_url=replica.base_url,
-        state=EngineState.READY if error is None else EngineState.FAILED,
-        latency_ms=latency_ms,
-        running=figures.running,
-        waiting=figures.waiting,
-        kv_cache_usage=figures.kv_cache_usage,
+        state=ReplicaState.DRAINING if replica.is_draining else state,
+        latency_ms=checked.latency_ms,
+        running=metrics.running,
+        waiting=metrics.waiting,
+        kv_cache_usage=metrics.kv_usage,
+        kv_capacity_tokens=metrics.kv_capacity_tokens,
+        prefix_hit_share=metrics.prefix_hit_share,
+        context_tokens=facts.context_tokens,
+        models=facts.models,
+        adapters=facts.adapters,
+        loaded_adapters=metrics.adapters,
         checked_at=checked_at,
-        error=error,
+        error=checked.error,
     )
 
 
-async def _check_health(
-    client: httpx.AsyncClient, base_url: str, headers: dict[str, str]
-) -> tuple[float | None, str | None]:
-    """Return the round trip in ms and None, or None and what is wrong."""
+async def _check_health(client: httpx.AsyncClient, replica: Replica) -> _Checked:
     begun = time.perf_counter()
     try:
         # A body is not wanted and, from a stranger's server, could be endless.
         async with (
             asyncio.timeout(PROBE_TIMEOUT_SECONDS),
-            client.stream("GET", f"{base_url}/health", headers=headers) as answer,
+            client.stream(
+                "GET", f"{replica.base_url}/health", headers=auth_headers(replica)
+            ) as answer,
         ):
             status = answer.status_code
     except (TimeoutError, httpx.TimeoutException):
-        return None, f"no answer within {PROBE_TIMEOUT_SECONDS:.0f} s"
+        return _Checked(Health.SILENT, error=f"no answer within {PROBE_TIMEOUT_SECONDS:.0f} s")
     except httpx.ConnectError:
-        return None, "connection refused"
+        return _Checked(Health.REFUSED, error="connection refused")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return None, f"no usable answer ({type(error).__name__})"
+        return _Checked(Health.ERROR, error=f"no usable answer ({type(error).__name__})")
     if not 200 <= status < 300:
-        return None, f"/health answers with status {status}"
-    return round((time.perf_counter() - begun) * 1000, 3), None
-
-
-async def _read_figures(
-    client: httpx.AsyncClient, base_url: str, headers: dict[str, str]
-) -> EngineFigures:
-    """Return the engine's figures; none where it publishes none, which is not a failure."""
-    page = bytearray()
-    try:
-        async with (
-            asyncio.timeout(PROBE_TIMEOUT_SECONDS),
-            client.stream("GET", f"{base_url}/metrics", headers=headers) as answer,
-        ):
-            if answer.status_code != 200:
-                return EngineFigures()
-            async for piece in answer.aiter_bytes():
-                page += piece
-                if len(page) > _MAX_PAGE_BYTES:
-                    return EngineFigures()
-    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL):
-        return EngineFigures()
-    return parse_engine_metrics(page.decode("utf-8", errors="replace"))
+        health = Health.NOT_READY if status == 503 else Health.ERROR
+        return _Checked(health, error=f"/health answers with status {status}")
+    return _Checked(Health.OK, latency_ms=round((time.perf_counter() - begun) * 1000, 3))

@@ -1,74 +1,14 @@
-"""Requests and answers about deployments, replicas, routes and engines."""
+"""Answers about deployments, replicas, routes and engines."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict
 
-from gateway.controlplane.catalog.engine_address import normalize_engine_address
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
-from gateway.controlplane.text_fields import ModelName, Name, check_no_space, check_visible
-
-EngineAddress = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=2000),
-    AfterValidator(normalize_engine_address),
-]
-EngineSecret = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=2000, pattern=r"^[\x21-\x7e]+$"),
-    AfterValidator(check_visible),
-    AfterValidator(check_no_space),
-]
-
-
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class NewDeploymentRequest(_Request):
-    """``engine_model`` is the name that the engines know the model by."""
-
-    name: Name
-    engine_model: ModelName
-
-
-class NewReplicaRequest(_Request):
-    """``secret`` is the bearer token that the engine asks for."""
-
-    base_url: EngineAddress
-    secret: EngineSecret | None = None
-
-
-class NewRouteRequest(_Request):
-    """``deployment`` is an id or a name."""
-
-    name: ModelName
-    deployment: Name
-
-
-class DeploymentChange(_Request):
-    """``max_in_flight`` per replica; null: any number, 0: none is served."""
-
-    max_in_flight: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] | None
-
-
-class QueueChange(_Request):
-    """What is absent stays; what is null goes back to the default; a size of 0: none waits."""
-
-    priority: Literal["interactive", "batch"] | None = None
-    size: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] | None = None
-    deadline_seconds: (
-        Annotated[float, Field(strict=True, gt=0, le=3600, allow_inf_nan=False)] | None
-    ) = None
-
-
-class RouteChange(_Request):
-    """How the route's requests wait while its deployment is saturated."""
-
-    queue: QueueChange
 
 
 class ReplicaAnswer(BaseModel):
@@ -78,6 +18,10 @@ class ReplicaAnswer(BaseModel):
     deployment_id: str
     base_url: str
     has_secret: bool
+    weight: float
+    is_draining: bool
+    labels: dict[str, str]
+    agent_url: str | None
     created_at: datetime
 
     @classmethod
@@ -88,17 +32,62 @@ class ReplicaAnswer(BaseModel):
             deployment_id=replica.deployment_id,
             base_url=replica.base_url,
             has_secret=replica.secret is not None,
+            weight=replica.weight,
+            is_draining=replica.is_draining,
+            labels=replica.labels,
+            agent_url=replica.agent_url,
             created_at=replica.created_at,
         )
 
 
+class CapabilitiesAnswer(BaseModel):
+    """What the engines can do, as it was set; null: whatever they say themselves."""
+
+    context_tokens: int | None
+    features: list[str] | None
+    adapters: list[str] | None
+
+
+class PickAnswer(BaseModel):
+    """What a choice among replicas weighs, as it was set; null: the default."""
+
+    load: float | None = None
+    kv_room: float | None = None
+    prefix: float | None = None
+    latency: float | None = None
+    session: float | None = None
+    adapter: float | None = None
+
+
+class BreakerAnswer(BaseModel):
+    """When a replica is left alone, as it was set; null: the default."""
+
+    failures: int | None = None
+    failure_share: float | None = None
+    open_seconds: float | None = None
+
+
+class SleepAnswer(BaseModel):
+    """When the deployment sleeps, as it was set; ``keep_warm_seconds`` of null: never."""
+
+    keep_warm_seconds: float | None
+    wake_limit_seconds: float | None
+
+
 class DeploymentAnswer(BaseModel):
-    """A deployment with its replicas."""
+    """A deployment with its replicas; settings as they were set, null: the default."""
 
     id: str
     name: str
     engine_model: str
     max_in_flight: int | None
+    capabilities: CapabilitiesAnswer
+    pick: PickAnswer
+    breaker: BreakerAnswer
+    sleep: SleepAnswer
+    retry_share: float | None
+    first_token_timeout_seconds: float | None
+    idle_timeout_seconds: float | None
     created_at: datetime
     replicas: list[ReplicaAnswer]
 
@@ -110,6 +99,20 @@ class DeploymentAnswer(BaseModel):
             name=deployment.name,
             engine_model=deployment.engine_model,
             max_in_flight=deployment.max_in_flight,
+            capabilities=CapabilitiesAnswer(
+                context_tokens=deployment.context_tokens,
+                features=deployment.features,
+                adapters=deployment.adapters,
+            ),
+            pick=PickAnswer.model_validate(deployment.pick or {}),
+            breaker=BreakerAnswer.model_validate(deployment.breaker or {}),
+            sleep=SleepAnswer(
+                keep_warm_seconds=deployment.keep_warm_seconds,
+                wake_limit_seconds=deployment.wake_limit_seconds,
+            ),
+            retry_share=deployment.retry_share,
+            first_token_timeout_seconds=deployment.first_token_timeout_seconds,
+            idle_timeout_seconds=deployment.idle_timeout_seconds,
             created_at=deployment.created_at,
             replicas=[ReplicaAnswer.of(replica) for replica in deployment.replicas],
         )
@@ -131,11 +134,15 @@ class RouteAnswer(BaseModel):
     deployment_id: str
     deployment: str
     queue: QueueAnswer
+    fallbacks: list[str]
     created_at: datetime
 
     @classmethod
-    def of(cls, route: Route) -> Self:
-        """Return the answer about ``route``, whose deployment is loaded."""
+    def of(cls, route: Route, names: Mapping[str, str]) -> Self:
+        """Return the answer about ``route``, whose deployment is loaded.
+
+        ``names`` are the public names of routes by their ids.
+        """
         return cls(
             id=route.id,
             name=route.name,
@@ -146,6 +153,7 @@ class RouteAnswer(BaseModel):
                 size=route.queue_size,
                 deadline_seconds=route.queue_deadline_seconds,
             ),
+            fallbacks=[names[one] for one in route.fallbacks if one in names],
             created_at=route.created_at,
         )
 
@@ -154,7 +162,9 @@ class EngineAnswer(BaseModel):
     """What a probe just made found out about one replica.
 
     ``latency_ms`` is the round trip of ``/health``; the figures are null where the engine does not
-    publish them; ``kv_cache_usage`` is a fraction from 0 to 1.
+    publish them; ``kv_cache_usage`` and ``prefix_hit_share`` (since the engine's start) are
+    fractions from 0 to 1. ``adapters`` are those that the engine knows, ``loaded_adapters`` those
+    that it used last.
     """
 
     model_config = ConfigDict(from_attributes=True)
@@ -165,8 +175,14 @@ class EngineAnswer(BaseModel):
     base_url: str
     state: str
     latency_ms: float | None
-    running: float | None
-    waiting: float | None
+    running: int | None
+    waiting: int | None
     kv_cache_usage: float | None
+    kv_capacity_tokens: int | None
+    prefix_hit_share: float | None
+    context_tokens: int | None
+    models: list[str]
+    adapters: list[str]
+    loaded_adapters: list[str]
     checked_at: datetime
     error: str | None

@@ -1,4 +1,7 @@
-"""Making and changing deployments, replicas and routes; all of it is in the Snapshot."""
+"""Making, changing and removing deployments and replicas; all of it is in the Snapshot.
+
+``changes`` are a request's fields as far as they were given; None goes back to the default.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +11,145 @@ from typing import Any
 
 from billing.ids import new_id
 from gateway.controlplane.catalog import repository
-from gateway.controlplane.catalog.models import Deployment, Replica, Route
+from gateway.controlplane.catalog.models import Deployment, Replica
+from gateway.controlplane.catalog.request_schemas import DeploymentChange
 from gateway.controlplane.changes import record_change
-from gateway.controlplane.database import WriteSession
-from gateway.controlplane.unique_rows import add_unique
+from gateway.controlplane.database import WriteSession, wait_for_turn
+from gateway.controlplane.errors import ConflictError, InvalidRequestError
+from gateway.controlplane.unique_rows import add_unique, flush_unique
+
+# An advisory lock of the catalog's own: what one change finds (a route that leads here, a fallback
+# that exists) no other can take away before it commits.
+_TURN = 0x636174616C6F
+_NAME_TAKEN = "There is a deployment with this name."
+# Parts of a request whose fields are columns of the deployment's own.
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "capabilities": ("context_tokens", "features", "adapters"),
+    "sleep": ("keep_warm_seconds", "wake_limit_seconds"),
+}
+# What null means for a replica; elsewhere the column itself may be null.
+_REPLICA_DEFAULTS: Mapping[str, Any] = {"weight": 1.0, "is_draining": False, "labels": {}}
+
+
+async def begin_change(session: WriteSession) -> None:
+    """Wait until no other change of the catalog is under way; ours is recorded for the Snapshot."""
+    await wait_for_turn(session, _TURN)
+    record_change(session)
+
+
+def check_given(changes: Mapping[str, Any]) -> None:
+    """Raise :class:`InvalidRequestError` for a change of nothing."""
+    if not changes:
+        raise InvalidRequestError("Name at least one field to change.")
 
 
 async def create_deployment(
-    session: WriteSession, *, name: str, engine_model: str, now: datetime
+    session: WriteSession,
+    *,
+    name: str,
+    engine_model: str,
+    now: datetime,
+    settings: Mapping[str, Any] | None = None,
 ) -> Deployment:
-    """Add a deployment without replicas."""
+    """Add a deployment without replicas; ``settings`` like the changes of one."""
+    await begin_change(session)
     deployment = Deployment(
         id=new_id("dep"), name=name, engine_model=engine_model, created_at=now, replicas=[]
     )
-    await add_unique(session, deployment, taken_message="There is a deployment with this name.")
-    record_change(session)
+    _apply(deployment, settings or {})
+    await add_unique(session, deployment, taken_message=_NAME_TAKEN)
     return deployment
 
 
+async def change_deployment(
+    session: WriteSession, *, deployment: str, changes: DeploymentChange
+) -> Deployment:
+    """Change what was given of the deployment (id or name)."""
+    given = changes.get_given()
+    check_given(given)
+    await begin_change(session)
+    found = await repository.get_deployment(session, deployment, param="deployment_id")
+    async with flush_unique(session, taken_message=_NAME_TAKEN):
+        _apply(found, given)
+    return found
+
+
+async def remove_deployment(session: WriteSession, *, deployment: str, now: datetime) -> Deployment:
+    """Take the deployment (id or name) away, once no route leads to it and no replica is left.
+
+    Raises :class:`ConflictError` otherwise.
+    """
+    await begin_change(session)
+    found = await repository.get_deployment(session, deployment, param="deployment_id")
+    routes = await repository.list_routes_to(session, found.id)
+    if routes:
+        raise ConflictError(f"The route {routes[0].name} leads to this deployment; move it first.")
+    if found.replicas:
+        raise ConflictError("The deployment has replicas; remove them first.")
+    found.removed_at = now
+    return found
+
+
+def _apply(deployment: Deployment, given: Mapping[str, Any]) -> None:
+    """Set what was given: parts by their fields, a part of None all of its fields to None."""
+    for name, value in given.items():
+        if name in _PARTS:
+            part = dict.fromkeys(_PARTS[name]) if value is None else value.get_given()
+            for field, content in part.items():
+                setattr(deployment, field, content)
+        elif name in {"pick", "breaker"}:
+            before = getattr(deployment, name) or {}
+            merged = {} if value is None else {**before, **value.get_given()}
+            # A new mapping, and without what is the default: the column holds what was set.
+            kept = {field: one for field, one in merged.items() if one is not None}
+            setattr(deployment, name, kept or None)
+        else:
+            setattr(deployment, name, value)
+
+
 async def add_replica(
-    session: WriteSession, *, deployment: str, base_url: str, secret: str | None, now: datetime
+    session: WriteSession,
+    *,
+    deployment: str,
+    base_url: str,
+    secret: str | None,
+    now: datetime,
+    settings: Mapping[str, Any] | None = None,
 ) -> Replica:
-    """Add a replica to the deployment (id or name)."""
+    """Add a replica to the deployment (id or name); ``settings`` like the changes of one."""
+    await begin_change(session)
     owner = await repository.get_deployment(session, deployment, param="deployment_id")
-    replica = Replica(id=new_id("rep"), base_url=base_url, secret=secret, created_at=now)
+    replica = Replica(
+        id=new_id("rep"), base_url=base_url, secret=secret, created_at=now, **_REPLICA_DEFAULTS
+    )
+    _set_replica(replica, settings or {})
     owner.replicas.append(replica)
     await session.flush()
-    record_change(session)
     return replica
 
 
-async def create_route(
-    session: WriteSession, *, name: str, deployment: str, now: datetime
-) -> Route:
-    """Add a public name that leads to the deployment (id or name)."""
-    target = await repository.get_deployment(session, deployment)
-    route = Route(id=new_id("route"), name=name, deployment=target, created_at=now)
-    await add_unique(session, route, taken_message="There is a route with this name.")
-    record_change(session)
-    return route
+async def change_replica(
+    session: WriteSession, *, replica: str, changes: Mapping[str, Any]
+) -> Replica:
+    """Change what was given of the replica with this id."""
+    check_given(changes)
+    await begin_change(session)
+    found = await repository.get_replica(session, replica)
+    _set_replica(found, changes)
+    return found
+
+
+async def remove_replica(session: WriteSession, *, replica: str, now: datetime) -> Replica:
+    """Take the replica with this id away; what runs there ends by itself, nothing new comes."""
+    await begin_change(session)
+    found = await repository.get_replica(session, replica)
+    found.removed_at = now
+    return found
+
+
+def _set_replica(replica: Replica, given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        setattr(replica, name, _REPLICA_DEFAULTS.get(name) if value is None else value)
 
 
 def change_engine(
@@ -67,35 +170,3 @@ def change_engine(
     replica.secret = secret
     record_change(session)
     return True
-
-
-def move_route(session: WriteSession, *, route: Route, deployment: Deployment) -> bool:
-    """Lead a route to ``deployment``; say whether that was new."""
-    if route.deployment_id == deployment.id:
-        return False
-    route.deployment_id = deployment.id
-    record_change(session)
-    return True
-
-
-async def limit_deployment(
-    session: WriteSession, *, deployment: str, max_in_flight: int | None
-) -> Deployment:
-    """Set how many requests each replica of the deployment (id or name) serves at a time."""
-    found = await repository.get_deployment(session, deployment, param="deployment_id")
-    found.max_in_flight = max_in_flight
-    record_change(session)
-    return found
-
-
-async def set_queue(session: WriteSession, *, route: str, changes: Mapping[str, Any]) -> Route:
-    """Change how requests of the route (id or name) wait.
-
-    ``changes`` has ``priority``, ``size`` and ``deadline_seconds`` as far as they change; None goes
-    back to the default.
-    """
-    found = await repository.get_route_by_id_or_name(session, route)
-    for name, value in changes.items():
-        setattr(found, f"queue_{name}", value)
-    record_change(session)
-    return found

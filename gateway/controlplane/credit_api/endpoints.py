@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from billing.budgets.credit_rule import list_grants
+from billing.budgets.credit_grants import list_grants
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.credit_api import service
 from gateway.controlplane.credit_api.schemas import (

@@ -27,6 +27,7 @@ class NewGrantRequest(_Request):
     """Credit for an organization, in its price book's currency and no other.
 
     The lowest ``priority`` burns first, then what expires first; ``expires_at`` null: never.
+    ``reference``: of the caller's choice; asked for again, the grant is given once.
     """
 
     organization_id: Name
@@ -35,6 +36,7 @@ class NewGrantRequest(_Request):
     priority: Annotated[int, Field(strict=True, ge=0, le=MAX_PRIORITY)] = 0
     expires_at: Moment | None = None
     note: Name | None = None
+    reference: Name | None = None
 
 
 class TermsChange(_Request):

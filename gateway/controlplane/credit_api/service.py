@@ -10,13 +10,14 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from billing.budgets import credit_rule
+from billing.budgets import credit_grants, credit_rule
+from billing.budgets.credit_grants import NewGrant
 from billing.budgets.credit_models import CreditGrant
-from billing.budgets.credit_rule import BillingMode, CreditStanding, NewGrant
+from billing.budgets.credit_rule import BillingMode, CreditStanding
 from gateway.controlplane.budgets_api.service import read_currency
 from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import ReadSession, WriteSession
-from gateway.controlplane.errors import InvalidRequestError, NotFoundError
+from gateway.controlplane.errors import ConflictError, InvalidRequestError, NotFoundError
 from gateway.controlplane.identity import repository as identity
 from gateway.controlplane.identity.models import Organization
 
@@ -31,6 +32,7 @@ class WantedGrant:
     priority: int
     expires_at: datetime | None
     note: str | None
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ class OrganizationCredit:
 
 
 async def create_grant(session: WriteSession, wanted: WantedGrant, *, now: datetime) -> CreditGrant:
-    """Add a grant, which pays what is charged from now on."""
+    """Add a grant, which pays what is charged from now on; of one reference only once.
+
+    Raises :class:`ConflictError` where its reference stands for another grant.
+    """
     organization = await _get_organization(session, wanted.organization_id, param="organization_id")
     currency = await read_currency(session, organization, param="organization_id")
     if wanted.currency not in {None, currency}:
@@ -53,22 +58,37 @@ async def create_grant(session: WriteSession, wanted: WantedGrant, *, now: datet
         )
     if not wanted.amount:
         raise InvalidRequestError("A grant must be above 0.", param="amount")
-    if wanted.expires_at is not None and wanted.expires_at <= now:
-        raise InvalidRequestError("expires_at must be in the future.", param="expires_at")
-    grant = await credit_rule.add_grant(
-        session,
-        NewGrant(
-            organization_id=organization.id,
-            amount=wanted.amount,
-            currency=currency,
-            priority=wanted.priority,
-            expires_at=wanted.expires_at,
-            note=wanted.note,
-        ),
-        now=now,
+    new = NewGrant(
+        organization_id=organization.id,
+        amount=wanted.amount,
+        currency=currency,
+        priority=wanted.priority,
+        expires_at=wanted.expires_at,
+        note=wanted.note,
+        reference=wanted.reference,
     )
+    if (
+        wanted.expires_at is not None
+        and wanted.expires_at <= now
+        and not await _exists(session, new)
+    ):
+        raise InvalidRequestError("expires_at must be in the future.", param="expires_at")
+    try:
+        grant = await credit_grants.add_grant(session, new, now=now)
+    except credit_grants.GrantExistsError:
+        raise ConflictError(
+            "There is another grant with this reference; grants are never changed.",
+            param="reference",
+        ) from None
     record_change(session)
     return grant
+
+
+async def _exists(session: AsyncSession, new: NewGrant) -> bool:
+    """Tell whether the grant was made before: it is no longer new, and may have expired since."""
+    if new.reference is None:
+        return False
+    return await credit_grants.find_grant(session, new.organization_id, new.reference) is not None
 
 
 async def change_terms(
@@ -108,7 +128,7 @@ async def _read_credit(
     session: AsyncSession, organization_id: str, currency: str, *, now: datetime
 ) -> OrganizationCredit:
     standing = await credit_rule.read_standing(session, organization_id, currency, now=now)
-    grants = await credit_rule.list_grants(session, organization_id=organization_id)
+    grants = await credit_grants.list_grants(session, organization_id=organization_id)
     return OrganizationCredit(organization_id, standing, {grant.id: grant for grant in grants})
 
 

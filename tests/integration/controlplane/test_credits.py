@@ -255,6 +255,50 @@ async def test_a_charge_from_before_the_expiry_is_noticed_late(
     assert (answer["used"], answer["left"], answer["owed"]) == ("0.00008", "0", "0")
 
 
+async def test_a_grant_that_is_asked_for_again_is_given_once(api: ControlApi) -> None:
+    organization = await make_organization(api)
+    await patch(api, organization, mode="prepaid")
+    wanted: dict[str, Any] = {
+        "organization_id": organization,
+        "amount": "5.0",
+        "reference": "invoice 7",
+    }
+    made = await asyncio.gather(*(api.post("/credit-grants", **wanted) for _ in range(5)))
+    assert all(one == made[0] for one in made)
+    assert (await api.get("/credit-grants"))["data"] == made[:1]
+    await eventually(lambda: amount(api) == 5)
+    again = await api.post("/credit-grants", **{**wanted, "amount": "5", "currency": "CHF"})
+    assert again == made[0]  # the same, said otherwise
+    for change in ({"amount": "6"}, {"priority": 1}, {"note": "other"}):
+        error = await api.refuse("POST", "/credit-grants", 409, json={**wanted, **change})
+        assert error["param"] == "reference"
+    other = await api.post("/credit-grants", **{**wanted, "reference": "invoice 8"})
+    assert other["id"] != made[0]["id"]
+    assert [one["id"] for one in (await api.get("/credit-grants"))["data"]] == [
+        made[0]["id"],
+        other["id"],
+    ]
+    twin = (await api.post("/organizations", name="Twin"))["id"]
+    theirs = await api.post("/credit-grants", **{**wanted, "organization_id": twin})
+    assert theirs["id"] not in {made[0]["id"], other["id"]}
+    assert amount(api) == 10
+
+
+async def test_a_retry_after_the_expiry_finds_its_grant(api: ControlApi) -> None:
+    organization = await make_organization(api)
+    end = datetime.now(UTC) + timedelta(seconds=0.3)
+    wanted: dict[str, Any] = {
+        "organization_id": organization,
+        "amount": "5",
+        "reference": "r",
+        "expires_at": end.isoformat(),
+    }
+    made = await api.post("/credit-grants", **wanted)
+    await eventually(lambda: datetime.now(UTC) > end)
+    assert await api.post("/credit-grants", **wanted) == made
+    await api.refuse("POST", "/credit-grants", 400, json={**wanted, "reference": "s"})
+
+
 async def test_changes_at_once_lose_none(api: ControlApi) -> None:
     organization = await make_organization(api)
     await asyncio.gather(

@@ -1,0 +1,55 @@
+"""The control API's answers about what is served, as far as the fleet page reads them.
+
+``None`` is what was not set: the default, or what the engine says itself.
+"""
+
+from __future__ import annotations
+
+from admin_ui.control_records import Record
+
+
+class Replica(Record, frozen=True, kw_only=True):
+    """One running server of a deployment."""
+
+    id: str
+    base_url: str
+    weight: float = 1.0
+    is_draining: bool = False
+    labels: dict[str, str]
+    agent_url: str | None = None
+
+
+class Capabilities(Record, frozen=True, kw_only=True):
+    """What a deployment's engines can do, as it was set."""
+
+    context_tokens: int | None = None
+    features: list[str] | None = None
+    adapters: list[str] | None = None
+
+
+class SleepSettings(Record, frozen=True, kw_only=True):
+    """When a deployment sleeps; ``keep_warm_seconds`` of None: never."""
+
+    keep_warm_seconds: float | None = None
+    wake_limit_seconds: float | None = None
+
+
+class Deployment(Record, frozen=True, kw_only=True):
+    """One model in one version and configuration."""
+
+    id: str
+    name: str
+    engine_model: str
+    max_in_flight: int | None = None
+    capabilities: Capabilities = Capabilities()
+    sleep: SleepSettings = SleepSettings()
+    replicas: tuple[Replica, ...] = ()
+
+
+class LedRoute(Record, frozen=True, kw_only=True):
+    """A public model name with where it leads."""
+
+    id: str = ""
+    name: str
+    deployment: str = ""
+    fallbacks: tuple[str, ...] = ()
