@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 OUT ?=
 
-.PHONY: help up test check format bench-overhead bench-accounting bench-overload lock clean
+.PHONY: help up test check format bench-overhead bench-accounting bench-overload bench-fleet lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -45,6 +45,9 @@ bench-accounting: $(VENV)/.dev ## Journal to PostgreSQL: events/s and settlement
 
 bench-overload: $(VENV)/.dev ## Ten times the capacity on a simulated engine (OUT=file.json)
 	@$(BIN)/python -m benchmarks.overload $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+bench-fleet: $(VENV)/.dev ## Choice of a replica on eight simulated engines (OUT=file.json)
+	@$(BIN)/python -m benchmarks.fleet $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml
 	@$(BIN)/python deploy/make_locks.py
