@@ -17,14 +17,12 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.budgets.credit import CreditState
-from billing.budgets.credit_models import CreditGrant
 from billing.budgets.fill import fill_spend, lock_budget_set
 from billing.budgets.models import Budget
 from billing.budgets.read_credit import read_credit
 from billing.budgets.spend import CountedBudget
 from billing.budgets.window import WindowKind
-from billing.ids import new_id
-from billing.money import EXACT, ZERO, check_currency, parse_amount
+from billing.money import EXACT, ZERO, check_currency
 
 _NAME = "credit"
 
@@ -82,39 +80,6 @@ class CreditStanding:
         return EXACT.subtract(credit, self.owed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewGrant:
-    """A grant to be made; ``currency`` is the organization's price book's."""
-
-    organization_id: str
-    amount: Decimal
-    currency: str
-    priority: int
-    expires_at: datetime | None
-    note: str | None
-
-
-async def add_grant(session: AsyncSession, wanted: NewGrant, *, now: datetime) -> CreditGrant:
-    """Add a grant; it pays what is charged from now on. Its organization must exist."""
-    terms = await lock_terms(session, wanted.organization_id)
-    grant = CreditGrant(
-        id=new_id("grant"),
-        organization_id=wanted.organization_id,
-        amount=parse_amount(wanted.amount),
-        currency=check_currency(wanted.currency),
-        priority=wanted.priority,
-        expires_at=wanted.expires_at,
-        note=wanted.note,
-        created_at=now,
-    )
-    session.add(grant)
-    await session.flush()
-    if terms.base is None:
-        await _begin(session, wanted.organization_id, wanted.currency, now=now)
-    await refresh_amount(session, wanted.organization_id, now=now)
-    return grant
-
-
 async def set_terms(
     session: AsyncSession,
     organization_id: str,
@@ -136,7 +101,7 @@ async def set_terms(
         {"id": organization_id, "mode": mode.value, "limit": limit},
     )
     if after.is_on and (not before.is_on or before.mode is not mode is BillingMode.PREPAID):
-        await _begin(session, organization_id, currency, now=now)
+        await begin_credit(session, organization_id, currency, now=now)
     if after.is_on or before.base is not None:
         await refresh_amount(session, organization_id, now=now)
 
@@ -202,22 +167,7 @@ async def list_rules(session: AsyncSession) -> Sequence[Budget]:
     return (await session.scalars(statement)).all()
 
 
-async def list_grants(
-    session: AsyncSession, *, organization_id: str | None = None
-) -> Sequence[CreditGrant]:
-    """Return the grants (of one organization), oldest first."""
-    statement = select(CreditGrant).order_by(CreditGrant.id)
-    if organization_id is not None:
-        statement = statement.where(CreditGrant.organization_id == organization_id)
-    return (await session.scalars(statement)).all()
-
-
-def rule_id(organization_id: str) -> str:
-    """Return the id under which an organization's credit is counted and told."""
-    return f"crd_{organization_id}"
-
-
-async def _begin(
+async def begin_credit(
     session: AsyncSession, organization_id: str, currency: str, *, now: datetime
 ) -> None:
     """Count from here on: what was charged and not paid by grants is left out.
@@ -236,6 +186,11 @@ async def _begin(
         ),
         {"id": organization_id, "base": EXACT.subtract(spent, state.burned), "now": now},
     )
+
+
+def rule_id(organization_id: str) -> str:
+    """Return the id under which an organization's credit is counted and told."""
+    return f"crd_{organization_id}"
 
 
 async def _add_rule(

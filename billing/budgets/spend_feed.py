@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 SCHEMA_VERSION = 1
-REDIS_KEY = "forebay:spend"
+REDIS_KEY = "{forebay}:spend"
 FILE_NAME = "spend.json"  # in the state directory, renamed into place
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import MovedError, RedisError
 from redis.retry import Retry
 
 from billing.budgets.spend_feed import FILE_NAME, REDIS_KEY
@@ -116,7 +116,7 @@ class RedisPlace:
         if time.monotonic() < self._retry_at:
             return
         try:
-            self._publish(keys=[REDIS_KEY], args=[data, str(version)])
+            self._put(data, version)
         except (RedisError, OSError) as error:
             self._retry_at = time.monotonic() + _REDIS_RETRY_SECONDS
             if not self._is_failing:
@@ -125,6 +125,21 @@ class RedisPlace:
             self._is_failing = True
         else:
             self._is_failing = False
+
+    def _put(self, data: bytes, version: int) -> None:
+        """Set the key; in a cluster, at the node that has it."""
+        try:
+            self._publish(keys=[REDIS_KEY], args=[data, str(version)])
+        except MovedError as moved:
+            pool = self._redis.connection_pool
+            options = {**pool.connection_kwargs, "port": moved.port}
+            if moved.host:  # empty: the host that was asked
+                options["host"] = moved.host
+            self._redis.connection_pool = type(pool)(
+                connection_class=pool.connection_class, **options
+            )
+            pool.disconnect()
+            self._publish(keys=[REDIS_KEY], args=[data, str(version)])
 
     def close(self) -> None:
         """Close the connections."""

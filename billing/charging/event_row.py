@@ -20,6 +20,8 @@ EVENT_COLUMNS = (
     "route",
     "deployment_id",
     "replica_id",
+    "requested_route",
+    "fallback_reason",
     "endpoint",
     "is_stream",
     "status",
@@ -53,6 +55,7 @@ def event_row(close: CloseRecord, charge: Charge, started_at: datetime, journal_
     Raises :class:`OverflowError` for times that no calendar has.
     """
     identity, usage, price = close.identity, charge.usage, charge.price
+    fallback = identity.fallback
     ttft_us = _span_us(identity.started_at_us, close.first_token_at_us)
     e2e_us = _span_us(identity.started_at_us, close.finished_at_us or None)
     fields = (
@@ -66,6 +69,8 @@ def event_row(close: CloseRecord, charge: Charge, started_at: datetime, journal_
         identity.route,
         identity.deployment_id,
         close.replica_id or "",
+        "" if fallback is None else fallback.requested_route,
+        "" if fallback is None else fallback.reason,
         identity.endpoint,
         "t" if identity.is_stream else "f",
         close.status.value,

@@ -33,19 +33,31 @@ class TokenUsage(msgspec.Struct, array_like=True, frozen=True):
     reasoning_tokens: int | None = None  # part of output_tokens
 
 
+class Fallback(msgspec.Struct, array_like=True, frozen=True):
+    """That a request was served by another route than the one it asked for, and why."""
+
+    requested_route: str  # its public name
+    reason: str  # an error code, of the contract
+
+
 class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
-    """Who asked for what: fixed at admission, repeated in the close record."""
+    """Who asked for what: fixed at admission, repeated in the close record.
+
+    In the close record, and in progress records, of a request that fell back, route and deployment
+    are those that served it, and its price is theirs.
+    """
 
     request_id: str
     organization_id: str
     project_id: str
     api_key_id: str
     route_id: str
-    route: str  # the public name that the client asked for
+    route: str  # the public name
     deployment_id: str
     endpoint: str  # "chat.completions" or "completions"
     is_stream: bool
     started_at_us: int  # arrival; decides the price and the partition
+    fallback: Fallback | None = None
 
 
 class OpenRecord(msgspec.Struct, array_like=True, frozen=True, tag="o"):
@@ -62,6 +74,7 @@ class ProgressRecord(msgspec.Struct, array_like=True, frozen=True, tag="p"):
     usage: TokenUsage
     at_us: int
     first_token_at_us: int | None = None
+    identity: RequestIdentity | None = None  # once it fell back
 
 
 class CloseRecord(msgspec.Struct, array_like=True, frozen=True, tag="c"):

@@ -48,6 +48,9 @@ class UsageEvent(Base):
             " AND charge = input_charge + cached_input_charge + output_charge)",
             name="charge_parts",
         ),
+        CheckConstraint(
+            "(requested_route IS NULL) = (fallback_reason IS NULL)", name="fallback_told"
+        ),
         {"postgresql_partition_by": "RANGE (started_at)"},
     )
 
@@ -58,9 +61,11 @@ class UsageEvent(Base):
     project_id: Mapped[str] = mapped_column(Text)
     api_key_id: Mapped[str] = mapped_column(Text)
     route_id: Mapped[str] = mapped_column(Text)
-    route: Mapped[str] = mapped_column(Text)  # the public name the client asked for
+    route: Mapped[str] = mapped_column(Text)  # the public name of what served it
     deployment_id: Mapped[str] = mapped_column(Text)
     replica_id: Mapped[str | None] = mapped_column(Text)
+    requested_route: Mapped[str | None] = mapped_column(Text)  # NULL: it was served as asked
+    fallback_reason: Mapped[str | None] = mapped_column(Text)
     endpoint: Mapped[str] = mapped_column(Text)
     is_stream: Mapped[bool] = mapped_column(Boolean)
     status: Mapped[str] = mapped_column(Text)  # a RequestStatus

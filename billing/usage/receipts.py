@@ -63,6 +63,8 @@ class Receipt:
     deployment_id: str
     deployment: str
     replica_id: str | None
+    requested_route: str | None  # None: it was served as asked
+    fallback_reason: str | None
     endpoint: str
     is_stream: bool
     input_tokens: int | None
@@ -125,6 +127,8 @@ def _receipt_of(row: Any) -> Receipt:
         deployment_id=row.deployment_id,
         deployment=row.deployment,
         replica_id=row.replica_id,
+        requested_route=row.requested_route,
+        fallback_reason=row.fallback_reason,
         endpoint=row.endpoint,
         is_stream=row.is_stream,
         input_tokens=row.input_tokens,

@@ -46,7 +46,7 @@ def close_interrupted(request: OpenRequest) -> CloseRecord:
             error_code="worker_died",
         )
     return CloseRecord(
-        identity=request.identity,
+        identity=progress.identity or request.identity,
         status=RequestStatus.INTERRUPTED,
         http_status=0,
         usage=progress.usage,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GROW_SECONDS = 0.1  # how often a running stream is compared with what it holds
 _AHEAD_TOKENS = 64  # grown when so little is left
 _GROWTHS = (256, 64, 16)  # tokens asked for at a time; the next smaller when there is no money
-_BILLED = frozenset(
+BILLED_STATUSES = frozenset(
     {
         RequestStatus.COMPLETED,
         RequestStatus.CLIENT_CLOSED,
@@ -42,6 +42,7 @@ class Reservation(Claim):
         "_guess",
         "_is_asking",
         "_limiter",
+        "_missing_tokens",
         "_next_growth",
         "_price",
         "ended_budget",
@@ -80,6 +81,7 @@ class Reservation(Claim):
         self._price = price
         self._is_asking = False
         self._next_growth = 0
+        self._missing_tokens = 0  # produced beyond what is reserved, when last looked
         self.ended_budget: Budget | None = None  # has no money for more output than is reserved
         self.lines = b""  # what every answer of this request says of its limits
 
@@ -114,7 +116,7 @@ class Reservation(Claim):
         """Put the real counts in the place of the reserved ones."""
         tokens, output = usage.input_tokens, usage.output_tokens
         charge = 0
-        if status not in _BILLED:
+        if status not in BILLED_STATUSES:
             tokens = output = 0
         elif tokens is None or output is None:  # unknown: what was reserved stands, until the
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
@@ -131,8 +133,29 @@ class Reservation(Claim):
         if status is RequestStatus.COMPLETED and usage.output_tokens is not None and tokens:
             self._guess.learn(tokens, output)
 
+    async def follow_price(self, price: IntegerCharge | None) -> bool:
+        """Go on at another price, holding more if it is higher; False: that cannot be.
+
+        Where a budget must hold and nothing has a price, or there is no money for it.
+        """
+        if not self.plan.budgets:
+            self._price = price
+            return True
+        if price is None:
+            return False
+        more = price.nano(self.input_tokens, self.output_tokens) - self.hold_nano
+        if more > 0:
+            budget = self._limiter.top_up(self, output_tokens=0, hold_nano=more)
+            if isinstance(budget, Awaitable):
+                budget = await budget
+            if budget is not None:
+                return False
+        self._price = price
+        return True
+
     def is_growth_needed(self, produced_tokens: int) -> bool:
         """Tell whether the stream comes near the end of what is reserved."""
+        self._missing_tokens = max(0, produced_tokens - self.output_tokens)
         return (
             not self._is_asking
             and self.ended_budget is None
@@ -144,11 +167,15 @@ class Reservation(Claim):
         return self.ended_budget is not None and produced_tokens >= self.output_tokens
 
     async def grow(self) -> None:
-        """Reserve more output; sets :attr:`ended_budget` when there is no money for the least."""
+        """Reserve more output; sets :attr:`ended_budget` when there is no money for the least.
+
+        Never less than what was produced already: a stream that is faster than any step would
+        fall behind further with each.
+        """
         self._is_asking = True
         try:
             while True:
-                more = _GROWTHS[self._next_growth]
+                more = _GROWTHS[self._next_growth] + self._missing_tokens
                 budget = self._limiter.top_up(
                     self,
                     output_tokens=more,

@@ -15,6 +15,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from billing.budgets.spend_feed import REDIS_KEY, SCHEMA_VERSION, SpendFeed
+from gateway.redis_owner import go_to_owner
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.types import Limiter
@@ -59,6 +60,7 @@ async def follow_redis(redis_url: str, holder: SpendHolder) -> None:
         )
         try:
             async with client:
+                await go_to_owner(client, REDIS_KEY)
                 while True:
                     data = await client.get(REDIS_KEY)
                     if isinstance(data, bytes):  # the client decodes nothing

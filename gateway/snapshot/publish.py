@@ -3,8 +3,8 @@
 Either takes only what is newer than what it holds, so that several control planes may publish at
 once in any order. The reading side is ``holder.py`` and ``source.py``.
 
-Redis: ``forebay:snapshot`` holds the bytes, ``forebay:snapshot:version`` their version, and the
-channel ``forebay:snapshot:changed`` carries the version of each new one. The file is
+Redis: ``{forebay}:snapshot`` holds the bytes, ``{forebay}:snapshot:version`` their version, and
+the channel ``forebay:snapshot:changed`` carries the version of each new one. The file is
 ``snapshot/snapshot.json`` in the state directory, replaced by rename, readable by its owner alone
 (it holds the engines' secrets).
 """
@@ -21,10 +21,11 @@ from typing import Protocol
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from gateway.redis_owner import go_to_owner
 from gateway.snapshot.codec import SnapshotError, decode_version
 
-REDIS_KEY = "forebay:snapshot"
-REDIS_VERSION_KEY = "forebay:snapshot:version"
+REDIS_KEY = "{forebay}:snapshot"
+REDIS_VERSION_KEY = "{forebay}:snapshot:version"
 REDIS_CHANNEL = "forebay:snapshot:changed"
 FILE_NAME = "snapshot.json"
 _REDIS_TIMEOUT_SECONDS = 1.0
@@ -42,7 +43,7 @@ if held and #held <= 18 and not held:find('%D') and redis.call('EXISTS', KEYS[1]
 end
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('SET', KEYS[2], ARGV[2])
-redis.call('PUBLISH', KEYS[3], ARGV[2])
+redis.call('PUBLISH', ARGV[3], ARGV[2])
 return 1
 """
 
@@ -86,15 +87,18 @@ class RedisPlace:
             socket_connect_timeout=_REDIS_TIMEOUT_SECONDS,
         )
         self._publish = self._redis.register_script(_PUBLISH_IF_NEWER)
+        self._is_at_owner = False  # of the keys, in a cluster
 
     async def find_version(self) -> int | None:
         """Return the version held; None when the server came back empty."""
         try:
+            await self._find_owner()
             async with self._redis.pipeline(transaction=True) as pipeline:
                 pipeline.get(REDIS_VERSION_KEY)
                 pipeline.exists(REDIS_KEY)
                 version, exists = await pipeline.execute()
         except (RedisError, OSError) as error:
+            self._is_at_owner = False
             raise SnapshotPublishError(type(error).__name__) from error
         if not exists or version is None or not _is_version(version):
             return None
@@ -103,12 +107,19 @@ class RedisPlace:
     async def publish(self, data: bytes, version: int) -> bool:
         """Put and announce ``data`` unless a version as new is held."""
         try:
+            await self._find_owner()
             is_put = await self._publish(
-                keys=[REDIS_KEY, REDIS_VERSION_KEY, REDIS_CHANNEL], args=[data, str(version)]
+                keys=[REDIS_KEY, REDIS_VERSION_KEY], args=[data, str(version), REDIS_CHANNEL]
             )
         except (RedisError, OSError) as error:
+            self._is_at_owner = False
             raise SnapshotPublishError(type(error).__name__) from error
         return bool(is_put)
+
+    async def _find_owner(self) -> None:
+        if not self._is_at_owner:
+            await go_to_owner(self._redis, REDIS_KEY)
+            self._is_at_owner = True
 
     async def close(self) -> None:
         """Close the connections."""

@@ -14,6 +14,7 @@ from typing import Protocol
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from gateway.redis_owner import go_to_owner
 from gateway.snapshot.publish import REDIS_CHANNEL, REDIS_KEY, REDIS_VERSION_KEY
 
 FILE_POLL_SECONDS = 0.1
@@ -73,12 +74,14 @@ class RedisSource:
                 self._url, socket_connect_timeout=2, socket_timeout=3, health_check_interval=5
             )
             try:
-                async with client, client.pubsub(ignore_subscribe_messages=True) as channel:
-                    await channel.subscribe(REDIS_CHANNEL)
-                    if is_away:
-                        _LOG.info("snapshot: Redis is back")
-                        is_away = False
-                    await self._fetch_at_notices(client, channel, offer)
+                async with client:
+                    await go_to_owner(client, REDIS_KEY)
+                    async with client.pubsub(ignore_subscribe_messages=True) as channel:
+                        await channel.subscribe(REDIS_CHANNEL)
+                        if is_away:
+                            _LOG.info("snapshot: Redis is back")
+                            is_away = False
+                        await self._fetch_at_notices(client, channel, offer)
             except (RedisError, OSError) as error:
                 if not is_away:
                     _LOG.warning("snapshot: Redis is away (%s)", type(error).__name__)

@@ -17,11 +17,12 @@ import pytest
 from billing.budgets.spend_feed import WindowSpend
 from billing.usage.event import CloseRecord, RequestStatus
 from gateway.snapshot.model import Budget, RateLimit
-from tests.factories.engine_replies import chat_reply, usage, whole
-from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
+from tests.factories.engine_replies import STREAM_HEAD, chat_reply, chunk, piece, usage, whole
+from tests.factories.snapshots import SECRET
+from tests.fixtures.data_plane import DataPlaneProcess, bearer, run_data_plane
 from tests.fixtures.limiters import MortalValkey
 from tests.fixtures.processes import wait_for
-from tests.fixtures.scripted_engine import Pause, ScriptedEngine, run_scripted_engine
+from tests.fixtures.scripted_engine import Hang, Pause, ScriptedEngine, run_scripted_engine
 
 pytestmark = pytest.mark.faults
 
@@ -140,6 +141,67 @@ async def test_a_hard_budget_holds_while_workers_and_redis_die(
         assert charged(closes) <= amount
         # Nothing was held back for good by those who died: most of the money could be spent.
         assert charged(closes) > amount * Decimal("0.5")
+
+
+def test_a_worker_knows_what_the_one_before_it_charged(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """Without Redis, and while nobody stores journals: what is in them counts."""
+    with run_data_plane(tmp_path / "state", engine.url) as plane:
+        plane.publish(budgets=(hard("0.0075"),))  # seven replies
+        wait_for(lambda: plane.get("/ready").json()["snapshot_version"] == plane.version, "served")
+        seen = [plane.chat(max_tokens=100).status_code for _ in range(8)]
+        assert seen == [200] * 7 + [402]
+        kill_worker(plane)
+        assert plane.chat(max_tokens=100).status_code == 402
+        # What the ledger says takes the place of it, once and not twice.
+        assert charged(plane.closes) == 7 * COST
+        plane.publish_spend({"bud_hard": WindowSpend(0, str(7 * COST))})
+        plane.publish(budgets=(hard("0.0086"),))  # one more
+        wait_for(lambda: plane.chat(max_tokens=100).status_code == 200, "the raised budget")
+        assert plane.chat(max_tokens=100).status_code == 402
+        assert plane.get("/ready").status_code == 200
+
+
+def test_a_worker_knows_what_a_stream_had_produced_before_it(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    counts = usage(20, 300)  # 0.00305
+    with run_data_plane(tmp_path / "state", engine.url) as plane:
+        plane.publish(budgets=(hard("0.004"),))
+        wait_for(lambda: plane.get("/ready").json()["snapshot_version"] == plane.version, "served")
+        engine.reply_once(STREAM_HEAD, piece(chunk("so far", counts=counts)), Hang())
+        body = {"model": "small", "messages": [], "stream": True, "max_tokens": 300}
+        with plane.client.stream(
+            "POST", plane.url + "/v1/chat/completions", json=body, headers=bearer(SECRET)
+        ) as reply:
+            assert reply.status_code == 200
+            wait_for(lambda: b'"completion_tokens":300' in journal_of(plane) or
+                     b"[20,null,300" in journal_of(plane), "its progress is recorded")  # fmt: skip
+            kill_worker(plane)
+        assert plane.chat(max_tokens=100).status_code == 402
+        plane.read_journals()  # as the billing worker: adopted, the stream billed for its progress
+        plane.publish_spend({"bud_hard": WindowSpend(0, "0.00305")})
+        plane.publish(budgets=(hard("0.0042"),))
+        wait_for(lambda: plane.chat(max_tokens=100).status_code == 200, "the raised budget")
+
+
+def kill_worker(plane: DataPlaneProcess) -> None:
+    """Kill the one worker and wait for the next to serve."""
+    (pid,) = plane.worker_pids()
+    os.kill(pid, signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        try:
+            return plane.worker_pids() != [pid] and plane.get("/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    wait_for(is_replaced, "another worker serves")
+
+
+def journal_of(plane: DataPlaneProcess) -> bytes:
+    return b"".join(path.read_bytes() for path in plane.journal_dir.glob("jrn_*/*.log"))
 
 
 async def keep_ledger(plane: DataPlaneProcess) -> None:

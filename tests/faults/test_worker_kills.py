@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from billing.clock import to_epoch_us
 from billing.reconciliation import verify
 from billing.usage.event import OpenRecord, TokenUsage
 from tests.factories.billing_rows import (
@@ -27,7 +29,8 @@ from tests.factories.billing_rows import (
     wait_until,
     work_once,
 )
-from tests.factories.journals import TestJournal, make_identity, make_progress
+from tests.factories.credit import grant
+from tests.factories.journals import ORGANIZATION, TestJournal, make_identity, make_progress
 
 pytestmark = pytest.mark.faults
 
@@ -185,6 +188,53 @@ def test_killed_at_a_step(
         billing_url, "SELECT opened, settled, voided, duplicates, set_aside FROM journal_positions"
     ) == [(102, 101, 1, 0, 0)]
     assert not journal.directory.exists()
+
+
+CREDIT_STEPS = [
+    ("billing.ledger.post_credit", "_post_grants", 1, "after"),
+    ("billing.ledger.post_credit", "_post_burns", 1, "after"),
+    ("billing.ledger.post_credit", "_post_expiries", 1, "after"),
+    ("billing.ledger.post_credit", "write_postings", 1, "before"),
+    ("billing.ledger.post_credit", "write_postings", 1, "after"),
+    ("billing.ledger.post_credit", "_post_one", 1, "after"),  # committed, and nobody was told
+    ("billing.ledger.post_credit", "_post_one", 2, "before"),
+]
+
+
+@pytest.mark.parametrize("step", CREDIT_STEPS, ids=lambda step: f"{step[3]}-{step[1]}-{step[2]}")
+def test_killed_while_posting_credit(
+    billing_url: str, tmp_path: Path, step: tuple[str, str, int, str]
+) -> None:
+    """What grants paid and lost is in the ledger once: nothing of it is in half."""
+    module, function, count, moment = step
+    start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
+    add_organization(billing_url, "org_other")
+    for organization in (ORGANIZATION, "org_other"):
+        fields = {"organization_id": organization, "at": start}
+        grant(billing_url, "0.001", expires_at=start + timedelta(minutes=90), **fields)
+        grant(billing_url, "0.0005", priority=1, **fields)
+    journal = TestJournal(tmp_path)
+    for organization in (ORGANIZATION, "org_other"):
+        for minutes in range(0, 120, 10):
+            at_us = to_epoch_us(start + timedelta(minutes=minutes))
+            journal.request(
+                identity=make_identity(organization_id=organization, started_at_us=at_us)
+            )
+    journal.die()
+    process = start_worker(
+        billing_url, tmp_path, module, function, moment, str(count), script=_DYING_WORKER
+    )
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert work_once(billing_url, tmp_path) == 0
+    report = verify(billing_url, post_first=False)
+    assert report.is_clean, "\n".join(map(str, report.lines))
+    assert value(billing_url, "SELECT sum(posted_amount) FROM credit_grants") == Decimal("0.003")
+    # Nine requests by 0:80 burn the first grant; what is left of it is lost at 1:30.
+    lost = Decimal("0.001") - 9 * CHARGE
+    assert value(billing_url, "SELECT sum(forfeited_amount) FROM credit_grants") == 2 * lost
+    paid = 12 * CHARGE
+    assert value(billing_url, "SELECT sum(posted_amount) FROM credit_burn_hours") == 2 * paid
 
 
 def test_sigterm_stores_and_posts_what_is_there(billing_url: str, tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dataplane.engine_body import engine_body
+from gateway.dataplane.fleet import Fleet
+from gateway.dataplane.model_rename import ModelRename
 from gateway.dataplane.read_request import parse_request
 from gateway.dataplane.serving_table import ServedRoute
-from gateway.dataplane.stream_editor import ModelRename
 from gateway.errors import InvalidRequestError
-from gateway.snapshot.model import Route
+from gateway.snapshot.model import Deployment, Route
+from routing.picker import FleetMemory
+from routing.retry_budget import RetryBudget
 from tests.factories.sse_streams import texts
 
 # Numbers and strings as text, so that no parser of ours can round or rewrite them.
@@ -46,6 +49,17 @@ raw_values = st.recursive(
 vendor_names = st.text(min_size=1, max_size=6).map(lambda text: "x_" + text)
 
 
+NO_FLEET = Fleet(
+    deployment=Deployment("dep_1", "d", "engine"),
+    replicas={},
+    views=(),
+    memory=FleetMemory(),
+    retry_budget=RetryBudget(0.1, 0.0),
+    may_sleep=False,
+    has_capabilities=False,
+)
+
+
 def route(*, renames: bool) -> ServedRoute:
     return ServedRoute(
         route=Route("route_1", "public", "dep_1"),
@@ -53,7 +67,7 @@ def route(*, renames: bool) -> ServedRoute:
         deployment="d",
         engine_model="engine/modèle" if renames else "public",
         rename=ModelRename("engine/modèle", "public") if renames else None,
-        replicas=(),
+        fleet=NO_FLEET,
         charges={},
         decision_lines=b"",
         queue=None,

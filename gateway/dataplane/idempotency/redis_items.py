@@ -1,6 +1,6 @@
 """What lies in Redis of one entry: its keys, its scripts, and the items of a reply, sealed.
 
-All keys of an entry share one hash tag. ``owner`` is a hash: who runs or ran the request, and the
+All keys share one hash tag, as all of ours do. ``owner`` is a hash: who runs or ran the request, and the
 request's digest. It expires with the owner's lease, or when a kept reply's time is over. ``reply``
 is a list of the owner's own: head, pieces and end, in order.
 
@@ -23,7 +23,8 @@ from gateway.dataplane.idempotency.recording import End, Head
 from gateway.dataplane.idempotency.store import OnceRequest
 
 ITEM_BYTES = 256 * 1024  # of a piece at most: sealing one takes some milliseconds
-_PREFIX = "forebay:once:"
+_PREFIX = "{forebay}:once:"
+PROBE_KEY = f"{_PREFIX}probe"  # never set; who has it has all the others
 
 _HEAD, _DATA, _END = b"h", b"d", b"e"
 
@@ -63,7 +64,7 @@ class EntryKeys:
 
 def entry_keys(name: str, token: str) -> EntryKeys:
     """Return the keys of the entry ``name`` as ``token`` owns it."""
-    return EntryKeys(f"{_PREFIX}{{{name}}}", f"{_PREFIX}{{{name}}}:{token}")
+    return EntryKeys(f"{_PREFIX}{name}", f"{_PREFIX}{name}:{token}")
 
 
 class Seal:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import Any
 
 import redis.asyncio
 from redis.asyncio.connection import BlockingConnectionPool
@@ -21,12 +20,14 @@ from gateway.dataplane.idempotency.local_store import LocalEntry, LocalStore
 from gateway.dataplane.idempotency.recording import Recording
 from gateway.dataplane.idempotency.redis_claims import Answer, ClaimSender
 from gateway.dataplane.idempotency.redis_follower import RedisFollower
+from gateway.dataplane.idempotency.redis_items import PROBE_KEY
 from gateway.dataplane.idempotency.redis_publisher import (
     LEASE_SECONDS,
     PublishedEntry,
     RedisPublisher,
 )
 from gateway.dataplane.idempotency.store import IdempotencyLimits, OnceRequest, check_digest
+from gateway.redis_owner import go_to_owner
 
 CLAIM_SECONDS = 0.1  # what Redis may add to a request at the most
 _CONNECTIONS = 8  # claims, publishing, following, the probe: one each, and some being replaced
@@ -139,8 +140,7 @@ class RedisStore:
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
             try:
-                answer: Any = self._client.ping()
-                await answer
+                await go_to_owner(self._client, PROBE_KEY)
             except (RedisError, OSError):
                 continue
             _LOG.info("idempotency: Redis is back")

@@ -4,7 +4,7 @@
 -- ARGV: journal, epoch, now, how long a heartbeat lasts, how long the missing are waited for
 --       (both microseconds)
 -- Returns 'STALE', or {ready, living workers, the dead and how far they are buried (pairs),
--- whether the caller is to bury them}.
+-- whether the caller is to bury them, how many workers come before the caller by their ids}.
 
 if is_stale() then
   return 'STALE'
@@ -37,4 +37,10 @@ local may_bury = 0
 if #dead > 0 and redis.call('SET', KEYS[5], JOURNAL, 'NX', 'PX', '3000') then
   may_bury = 1
 end
-return {tonumber(state[1]), living, dead, may_bury}
+local before = 0
+for _, journal in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  if journal < JOURNAL then
+    before = before + 1
+  end
+end
+return {tonumber(state[1]), living, dead, may_bury, before}

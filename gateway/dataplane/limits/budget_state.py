@@ -114,10 +114,27 @@ class WindowState:
         self.used += hold
         self.taken += hold
 
+    def count_left(self, charge: int) -> None:
+        """Count what somebody else has charged and the ledger has not said yet."""
+        self.used += charge
+        self._split_anew()
+
     def set_spent(self, spent: int) -> None:
         """Take what the ledger says."""
         self.used += spent - self.spent
         self.spent = spent
+        self._split_anew()
+
+    def set_amount(self, amount: int) -> None:
+        """Take another amount; of a share of the money, its share of the difference."""
+        if self.allowance is not None:
+            self.allowance += int((amount - self.amount) * self.owner.share)
+        self.amount = amount
+
+    def _split_anew(self) -> None:
+        """Nothing of this process's share is taken yet: it is a share of what is left now."""
+        if self.allowance is not None and not self.taken and not self.pending:
+            self.split(self.owner.share)
 
     def set_others(self, others: int) -> None:
         """Take what other workers hold and have not posted."""
@@ -161,7 +178,7 @@ class BudgetState:
         self.is_hard = budget.is_hard
         self.amount = budget_nano(budget.amount)
         for window in self.windows.values():
-            window.amount = self.amount
+            window.set_amount(self.amount)
             window.is_hard = self.is_hard
 
     def find_window(self, at_us: int) -> WindowState:

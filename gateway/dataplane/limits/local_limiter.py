@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.counters import Counters
+from gateway.dataplane.limits.left_charges import LeftCharges
 from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan, Tightest
 from gateway.dataplane.limits.unposted import Unposted
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.budget_state import WindowState
+    from gateway.dataplane.limits.left_charges import LeftJournal
     from gateway.dataplane.limits.types import Claim, Outcome
     from gateway.snapshot.model import Budget, Snapshot
 
@@ -53,6 +55,7 @@ class LocalLimiter:
         self._wall_us = wall_us
         self._journal_id = journal_id
         self._unposted = Unposted()
+        self._left = LeftCharges()
 
     def admit(self, claim: Claim) -> Outcome:
         """Decide on a claim, all or nothing."""
@@ -212,6 +215,10 @@ class LocalLimiter:
         """Take changed amounts; what was used stays used. States of ids that are gone go too."""
         self.counters.use_snapshot(snapshot)
 
+    def count_left(self, left: LeftJournal) -> None:
+        """Count what another worker's journal holds, until a feed covers it."""
+        self._left.add(left, self.counters)
+
     def use_feed(self, feed: SpendFeed) -> None:
         """Take what the ledger knows; settlements that it covers are dropped."""
         self.take_feed(feed)
@@ -226,6 +233,9 @@ class LocalLimiter:
             for window, charge_nano in self._unposted.take_covered(position):
                 covered.add(window)
                 window.used -= charge_nano
+        for window, charge_nano in self._left.take_covered(feed):
+            covered.add(window)
+            window.used -= charge_nano
         self.counters.use_feed(feed)
         return covered
 

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hiredis import ReplyError
 
@@ -49,6 +49,17 @@ _LOG = logging.getLogger(__name__)
 _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 
 
+class Places(NamedTuple):
+    """Which of how many living workers one is, over all hosts; the order is that of their ids.
+
+    Known some seconds after a start or an orderly end, 15 s after a death; while Redis is away the
+    last word stands.
+    """
+
+    workers: int
+    number: int  # from 0
+
+
 class Membership:
     """The connection of one worker, and whether decisions go through it."""
 
@@ -63,6 +74,7 @@ class Membership:
         timeout_seconds: float,
         now_us: Callable[[], int],
         on_change: Callable[[], None],
+        on_places: Callable[[Places], None],
     ) -> None:
         self._url = url
         self._scripts = scripts
@@ -73,6 +85,8 @@ class Membership:
         self._on_change = on_change  # encoded calls no longer hold
         self._least_workers = max(1, workers)
         self.living = self._least_workers
+        self.places = Places(self._least_workers, 0)
+        self._on_places = on_places
         self.connection: RespConnection | None = None  # None: decisions are this worker's alone
         self.is_ready = False  # every worker has written back what is its own
         self._run_id = b"unknown"
@@ -207,6 +221,9 @@ class Membership:
             _LOG.warning("limits: Redis is back")
         is_ready = reply[0] == 1
         self.living = max(1, reply[1]) if is_ready else max(self.living, reply[1])
+        if is_ready and (self.living, reply[4]) != (self.places.workers, self.places.number):
+            self.places = Places(self.living, min(reply[4], self.living - 1))
+            self._on_places(self.places)
         if is_ready and not self.is_ready:
             self.is_ready = True
             self._book.counters.split_money(1.0)

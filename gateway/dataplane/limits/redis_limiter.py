@@ -2,13 +2,12 @@
 
 Each worker keeps a :class:`LocalLimiter` as its book: what it holds and has charged itself, and how
 the buckets stood when it last heard. Redis holds the same per worker (``held:`` and ``unposted:``
-fields, leases), so that the sum of all is known to every decision, and so that a worker can write
-its part back whenever Redis may have lost it. While Redis is away or slow the book decides, with this
-worker's share of limits and money.
+fields, leases): the sum of all is known to every decision, and a worker can write its part back when
+Redis may have lost it. While Redis is away the book decides, with this worker's share of everything.
 
 On one connection every call is carried out exactly once and in order, so a hold is added and given
-back as a difference. What follows a broken connection is absolute: nothing leaks, whatever became
-of calls without an answer; calls of an older connection that arrive late are refused by their epoch.
+back as a difference. What follows a broken connection is absolute, and late calls of an older one
+are refused by their epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hiredis import ReplyError
 from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.encode_plan import EncodedPlan
 from gateway.dataplane.limits.local_limiter import LocalLimiter, monotonic_us, wall_us
-from gateway.dataplane.limits.membership import Membership
+from gateway.dataplane.limits.membership import Membership, Places
 from gateway.dataplane.limits.own_part import OwnPart
 from gateway.dataplane.limits.read_answer import read_answer
 from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
@@ -47,15 +46,11 @@ class _Asked(NamedTuple):
     future: asyncio.Future[Outcome]
 
 
-def _server_time() -> int:
-    return 0
-
-
 class RedisLimiter:
     """Decides together with others; see :class:`gateway.dataplane.limits.types.Limiter`.
 
-    ``workers`` is how many there are at least: the fair share while their number is not known.
-    ``now_us`` is for tests alone; 0 stands for the server's own clock.
+    ``workers``: how many there are at least. ``on_places`` hears of each change of
+    :class:`Places`. ``now_us`` is for tests; 0: the server's own clock.
     """
 
     def __init__(
@@ -67,7 +62,8 @@ class RedisLimiter:
         decision_seconds: float = DECISION_SECONDS,
         monotonic_us: Callable[[], int] = monotonic_us,
         wall_us: Callable[[], int] = wall_us,
-        now_us: Callable[[], int] = _server_time,
+        now_us: Callable[[], int] = lambda: 0,
+        on_places: Callable[[Places], None] = lambda _: None,
     ) -> None:
         self._book = LocalLimiter(journal_id, monotonic_us=monotonic_us, wall_us=wall_us)
         self._monotonic_us = monotonic_us
@@ -87,6 +83,7 @@ class RedisLimiter:
             timeout_seconds=decision_seconds,
             now_us=now_us,
             on_change=self._forget_calls,
+            on_places=on_places,
         )
         self._top_ups = TopUps(
             self._book,

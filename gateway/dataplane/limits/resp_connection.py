@@ -9,8 +9,9 @@ one call; this one about 10.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from hiredis import HiredisError, Reader, ReplyError
@@ -216,13 +217,43 @@ async def _open(
                     make,
                     options.get("host", "localhost"),
                     options.get("port", 6379),
-                    ssl=True if options.get("connection_class") is SSLConnection else None,
+                    ssl=_tls_context(options),
                 )
     except (OSError, TimeoutError) as error:
         raise RedisAwayError(f"{type(error).__name__}: {error}") from error
+    try:
+        await _log_in(connection, options)
+    except BaseException:
+        connection.close("it was not let in")
+        raise
+    return connection
+
+
+def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Return how to check the server; None without TLS. The URL's options are redis-py's.
+
+    Raises OSError for a file that cannot be read.
+    """
+    if options.get("connection_class") is not SSLConnection:
+        return None
+    context = ssl.create_default_context(
+        cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path")
+    )
+    if options.get("ssl_cert_reqs") == "none":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif str(options.get("ssl_check_hostname", "true")).lower() in {"false", "no", "0"}:
+        context.check_hostname = False
+    if options.get("ssl_certfile"):
+        context.load_cert_chain(
+            options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password")
+        )
+    return context
+
+
+async def _log_in(connection: RespConnection, options: Mapping[str, Any]) -> None:
     if options.get("password"):
         login = [options["username"].encode()] if options.get("username") else []
         await connection.ask(b"AUTH", *login, options["password"].encode())
     if options.get("db"):
         await connection.ask(b"SELECT", b"%d" % options["db"])
-    return connection

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import redis
 
 from billing.budgets.spend_feed import SpendFeed
+from gateway.dataplane.limits.membership import Places
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import Claim, LimitPlan
 from tests.factories.limits import UNIT, make_budget, make_claim, make_limit, make_plan
@@ -177,6 +179,31 @@ async def test_counters_expire_and_refusals_keep_nothing_alive(
         bucket = keys.index(b"{forebay}:b:lim_requests")
         assert after[bucket] == before[bucket]
         assert store.pttl("{forebay}:b:lim_requests") <= 70_000
+
+
+async def test_each_knows_its_place_among_the_living(valkey_url: str) -> None:
+    """Whatever host they are on: what is divided by it adds up to the whole."""
+    places: dict[int, Places] = {}
+    made = [
+        RedisLimiter(
+            valkey_url,
+            f"jrn_{n}",
+            workers=1,
+            decision_seconds=10,
+            on_places=partial(keep, places, n),
+        )
+        for n in range(3)
+    ]
+    for limiter in made:
+        await limiter.start()
+    await until(lambda: sorted(places.items()) == [(n, Places(3, n)) for n in range(3)])
+    await made[0].close()
+    await until(lambda: (places[1], places[2]) == (Places(2, 0), Places(2, 1)))
+    await asyncio.gather(*(limiter.close() for limiter in made[1:]))
+
+
+def keep(places: dict[int, Places], number: int, found: Places) -> None:
+    places[number] = found
 
 
 async def test_keys_share_one_slot(limiters: list[RedisLimiter], valkey_url: str) -> None:
