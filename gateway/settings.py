@@ -61,6 +61,13 @@ def _http_url(url: str) -> str:
     return url.strip().rstrip("/")
 
 
+def _webhook_url(url: str) -> str:
+    parts = urlsplit(url.strip())
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be an address such as https://alerts.example.com/hook")
+    return url.strip()
+
+
 def _engine_url(url: str) -> str:
     """Cut a trailing /v1: engines' own addresses (/health, /metrics) lie beside it."""
     return _http_url(url).removesuffix("/v1").rstrip("/")
@@ -125,6 +132,7 @@ class Settings(BaseSettings):
     idle_timeout_seconds: Seconds = 120.0
     reply_timeout_seconds: Seconds = 900.0
     queue_keepalive_seconds: Seconds = 10.0
+    probe_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 1.0
     drain_seconds: Seconds = 30.0
     idempotency_retention_seconds: Annotated[
         float, Field(gt=0, le=604_800, allow_inf_nan=False)
@@ -133,6 +141,13 @@ class Settings(BaseSettings):
     idempotency_total_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB  # of a worker
     journal_fsync_ms: Annotated[int, Field(ge=0, le=10_000)] = 10  # 0: before every answer
     ledger_post_seconds: Seconds = 60.0
+
+    alarm_webhook_url: Annotated[str, AfterValidator(_webhook_url)] | None = Field(
+        default=None, repr=False
+    )
+    drift_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 1.0
+    drift_min_tokens: Annotated[int, Field(ge=0)] = 1000
+    drift_alarm_seconds: Seconds = 600.0
 
     @classmethod
     def load(cls, **options: Any) -> Self:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 import billing.budgets.credit_models
 import billing.budgets.models
 import billing.charging.models
+import billing.engine_counters.models
 import billing.ledger.models
 import billing.pricing.models
 import billing.usage.models
@@ -29,6 +30,7 @@ MODELS = (
     billing.budgets.credit_models,
     billing.budgets.models,
     billing.charging.models,
+    billing.engine_counters.models,
     billing.ledger.models,
     billing.pricing.models,
     billing.usage.models,

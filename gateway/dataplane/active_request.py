@@ -6,44 +6,40 @@ nothing. Whoever admits a request settles it in a ``finally``.
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backends.errors import BackendError
+import msgspec
+
 from billing.usage.event import (
     CloseRecord,
+    Fallback,
     ProgressRecord,
     RequestIdentity,
     RequestStatus,
     TokenUsage,
 )
+from gateway.dataplane.ended_errors import ClientGoneError
+from routing.outcome import Outcome
 
 if TYPE_CHECKING:
+    import asyncio
+
     from backends.engine_connection import EngineConnection
+    from backends.errors import BackendError
     from billing.usage.journal import JournalWriter
+    from gateway.dataplane.estimate import Guess
+    from gateway.dataplane.fleet import Fleet, ServedReplica
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.queue_slot import Waiter
     from gateway.dataplane.reservation import Reservation
-    from gateway.dataplane.serving_table import ServedReplica
+    from gateway.dataplane.serving_table import ServedRoute
     from gateway.dataplane.stream_usage import StreamUsage
-    from gateway.snapshot.model import Budget
-
-
-class ClientGoneError(BackendError):
-    """The client left; the engine's work for it is ended."""
-
-
-class BudgetEndedError(BackendError):
-    """There is no money for more of this stream."""
-
-    def __init__(self, budget: Budget) -> None:
-        super().__init__("There is no money for more of this stream.")
-        self.budget = budget
-
-
-class GatewayStoppedError(BackendError):
-    """We are stopping and cannot wait for the engine any longer."""
+    from gateway.snapshot.model import Replica
+    from routing.load_view import Attempt
+    from routing.picker import Decision
+    from routing.types import RequestShape
 
 
 class ActiveRequest:
@@ -51,16 +47,20 @@ class ActiveRequest:
 
     __slots__ = (
         "_active",
+        "_attempt",
         "_exchange",
         "_journal",
         "_progress_at",
         "_progress_usage",
-        "admitted_at",
+        "attempt_at",
         "attempts",
+        "clock",
         "connection",
-        "cost",
+        "decision",
         "error_code",
         "first_token_at_us",
+        "fleet",
+        "guess",
         "http_status",
         "identity",
         "is_client_gone",
@@ -68,6 +68,8 @@ class ActiveRequest:
         "is_settled",
         "replica",
         "reservation",
+        "route",
+        "sleeper",
         "status",
         "stream_usage",
         "usage",
@@ -78,26 +80,32 @@ class ActiveRequest:
         self,
         identity: RequestIdentity,
         *,
+        route: ServedRoute,
         journal: JournalWriter,
         exchange: HttpExchange,
         active: set[ActiveRequest],
-        now: float,
+        clock: Callable[[], float],
         reservation: Reservation | None,
-        cost: float,
+        guess: Guess | None,
     ) -> None:
-        """Start the state of an admitted request; ``now`` is the event loop's clock."""
+        """Start the state of an admitted request; ``clock`` is the event loop's."""
         self.identity = identity
+        self.clock = clock
         self.reservation = reservation  # None: no limit and no budget holds for it
-        self.cost = cost  # tokens of work, as guessed; 0 where nothing waits for it
+        self.guess = guess  # None: nobody has needed one
+        self.route = route  # that serves it
         self.waiter: Waiter | None = None  # in the queue of a saturated deployment
+        self.sleeper: asyncio.Future[Replica] | None = None  # for a deployment that sleeps
         self._journal = journal
         self._exchange = exchange
         self._active = active
-        self.admitted_at = now
-        self._progress_at = now
+        self.attempt_at = self._progress_at = clock()
         self._progress_usage: TokenUsage | None = None
         self.connection: EngineConnection | None = None
-        self.replica: ServedReplica | None = None  # of the latest attempt
+        self.fleet: Fleet | None = None  # of the latest attempt, as all below
+        self.replica: ServedReplica | None = None
+        self.decision: Decision | None = None
+        self._attempt: Attempt | None = None
         self.attempts = 0
         self.first_token_at_us: int | None = None
         self.stream_usage: StreamUsage | None = None
@@ -160,10 +168,56 @@ class ActiveRequest:
         self.conclude(status, 503, usage=usage, error_code="gateway_stopped")
         self.settle()
 
-    def release(self) -> None:
-        """Give the connection back: kept if its reply is whole, closed at once if not."""
-        if self.connection is not None and self.replica is not None:
-            self.replica.endpoint.release(self.connection)
+    def begin_attempt(
+        self, fleet: Fleet, replica: ServedReplica, decision: Decision, shape: RequestShape
+    ) -> None:
+        """Start anew at ``replica``: nothing of an earlier attempt counts."""
+        self.attempts += 1
+        self.fleet = fleet
+        self.replica = replica
+        self.decision = decision
+        self.attempt_at = now = self.clock()
+        fleet.memory.record(decision.view, shape)
+        self._attempt = decision.view.begin(shape, now, cached_tokens=decision.cached_tokens)
+        self.stream_usage = self.first_token_at_us = None
+        self.error_code = "internal_error"
+
+    def end_attempt(self, outcome: Outcome, *, retry_after_seconds: float | None = None) -> None:
+        """Give the connection back: kept if its reply is whole, closed at once if not.
+
+        Only the first call after :meth:`begin_attempt` counts.
+        """
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return
+        connection, self.connection = self.connection, None
+        if connection is not None and self.replica is not None:
+            self.replica.endpoint.release(connection)
+        attempt.end(self.clock(), outcome, retry_after_seconds=retry_after_seconds)
+        if outcome is Outcome.ANSWERED:
+            self._note_success()
+
+    def fall_back(self, route: ServedRoute, reason: str) -> None:
+        """Go on as a request of ``route``, at its price."""
+        before = self.identity
+        self.route = route
+        self.identity = msgspec.structs.replace(
+            before,
+            route_id=route.route.id,
+            route=route.route.name,
+            deployment_id=route.deployment_id,
+            fallback=Fallback(
+                before.route if before.fallback is None else before.fallback.requested_route,
+                reason,
+            ),
+        )
+
+    def note_first_token(self) -> None:
+        """The first piece of the answer came."""
+        self.first_token_at_us = time.time_ns() // 1000
+        if self._attempt is not None:
+            self._attempt.first_token(self.clock())
+            self._note_success()
 
     def client_left(self) -> None:
         """Note that the client left, and end the engine's work for it."""
@@ -174,6 +228,8 @@ class ActiveRequest:
         """End the wait for a place or for the engine; whoever waits gets ``error``."""
         if self.waiter is not None:
             self.waiter.abandon(error)
+        if self.sleeper is not None:
+            self.sleeper.cancel()
         if self.connection is not None:
             self.connection.abort(error)
 
@@ -181,7 +237,7 @@ class ActiveRequest:
         """Go on after the client was too slow; the engine's time counts anew from here."""
         self.is_held_back = False
         if self.connection is not None:
-            self.connection.last_received_at = asyncio.get_running_loop().time()
+            self.connection.last_received_at = self.clock()
 
     def record_progress(self, now: float) -> None:
         """Journal the counts of a running stream if they changed."""
@@ -192,6 +248,8 @@ class ActiveRequest:
         if usage == self._progress_usage:
             return
         self._progress_usage = usage
+        if self._attempt is not None and usage.output_tokens is not None:
+            self._attempt.progress(usage.output_tokens)
         self._journal.append_progress(
             ProgressRecord(
                 request_id=self.identity.request_id,
@@ -199,6 +257,7 @@ class ActiveRequest:
                 usage=usage,
                 at_us=time.time_ns() // 1000,
                 first_token_at_us=self.first_token_at_us,
+                identity=None if self.identity.fallback is None else self.identity,
             )
         )
 
@@ -206,9 +265,20 @@ class ActiveRequest:
         """Tell whether the last progress record is older than ``every_seconds``."""
         return self.stream_usage is not None and now - self._progress_at >= every_seconds
 
+    def _note_success(self) -> None:
+        """A replica that answers has not failed, however slow its health check is."""
+        if self.replica is not None and self.replica.watch is not None:
+            self.replica.watch.note_success()
+
+    @property
+    def cost(self) -> float:
+        """Tokens of work, as guessed; 0 where nothing waits for it."""
+        guess = self.guess
+        return 0.0 if guess is None else float(guess.input_tokens + guess.output_tokens)
+
     @property
     def real_cost(self) -> float | None:
-        """What the request took of its engine, in the unit of ``cost``; None if nobody knows."""
+        """What the request took of its engine, in the unit of :attr:`cost`; None if nobody knows."""
         usage = self.usage if self.stream_usage is None else self.stream_usage.total()
         if usage.input_tokens is None and usage.output_tokens is None:
             return None

@@ -85,10 +85,11 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
         ) from None
     return ActiveRequest(
         identity,
+        route=route,
         journal=plane.journal,
         exchange=exchange,
         active=plane.active,
-        now=plane.loop.time(),
+        clock=plane.loop.time,
         reservation=reservation,
-        cost=0.0 if guess is None else float(guess.input_tokens + guess.output_tokens),
+        guess=guess,
     )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.errors import ApiError
+
+if TYPE_CHECKING:
+    from gateway.dataplane.active_request import ActiveRequest
+
+_EXPLAIN_HEADER = b"x-forebay-explain"
 
 JSON_TYPE: HeaderLines = b"content-type: application/json\r\n"
 STREAM_HEADERS: HeaderLines = (
@@ -37,6 +43,29 @@ class WholeAnswer:
 def request_id_line(request_id: str) -> HeaderLines:
     """Return the header that every answer carries."""
     return b"x-request-id: %b\r\n" % request_id.encode()
+
+
+def stream_lines(request: ActiveRequest, exchange: HttpExchange) -> HeaderLines:
+    """Return the header lines of a stream that begins now."""
+    return (
+        request_id_line(request.identity.request_id)
+        + STREAM_HEADERS
+        + decision_lines(request, exchange)
+    )
+
+
+def decision_lines(request: ActiveRequest, exchange: HttpExchange) -> HeaderLines:
+    """Return what was decided, and how the Caller's limits stand."""
+    lines = request.route.decision_lines
+    if request.replica is not None:
+        lines += request.replica.line
+    if request.identity.fallback is not None:
+        lines += b"x-forebay-fallback: %b\r\n" % request.identity.fallback.reason.encode()
+    if request.reservation is not None:
+        lines += request.reservation.lines
+    if request.decision is not None and _EXPLAIN_HEADER in exchange.headers:
+        lines += b"x-forebay-decision: %b\r\n" % request.decision.summary().encode()
+    return lines
 
 
 def error_answer(error: ApiError) -> WholeAnswer:

@@ -27,6 +27,7 @@ class DataPlaneConfig:
     idle_timeout_seconds: float = 120.0  # streams: between bytes
     reply_timeout_seconds: float = 900.0  # whole answers, which come in one piece
     queue_keepalive_seconds: float = 10.0  # a streaming client that waits longer is sent comments
+    probe_seconds: float = 1.0  # how often each replica is asked how it is; 0: never
     drain_seconds: float = 30.0  # running requests may go on for so long after SIGTERM
     journal_fsync_ms: int = 10  # 0: before each record is acknowledged
     idempotency_retention_seconds: float = 86_400.0  # replies to requests with an Idempotency-Key

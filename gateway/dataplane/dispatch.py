@@ -1,6 +1,6 @@
-"""Step 4: pick a replica and send. Tried again only while nothing has come back.
+"""Step 4: pick a replica and send. Here tried again only while nothing was accepted.
 
-A replica that cannot be reached is passed over for the next; a kept connection that the engine
+A replica that cannot be reached is passed over for another; a kept connection that the engine
 closed under us is replaced once by a new one.
 """
 
@@ -9,67 +9,90 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, ConnectError, StaleConnectionError
-from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
+from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.ended_errors import ClientGoneError
 from gateway.errors import UnavailableError
-from routing.picker import order_by_load
+from routing.outcome import Outcome
 
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
-    from gateway.dataplane.serving_table import ServedReplica, ServedRoute
+    from gateway.dataplane.fleet import ServedReplica
+    from routing.types import RequestShape
 
 _RETRY_AFTER_SECONDS = 2.0
+_CONNECT_ATTEMPTS = 8  # of hundreds of replicas, so many that are down are tried by one request
+
+
+class NoReplicaError(UnavailableError):
+    """No engine took the request."""
 
 
 async def dispatch(
-    request: ActiveRequest, route: ServedRoute, body: bytes, trace: bytes
+    request: ActiveRequest,
+    body: bytes,
+    trace: bytes,
+    *,
+    shape: RequestShape,
+    tried: list[str],
 ) -> EngineConnection:
-    """Send ``body`` to a replica; return the connection when its reply's head is in.
+    """Send ``body`` to a replica of ``request.route``; return the connection when its reply's head is in.
 
-    ``request.replica`` is whose it is; whoever gets the connection releases it there. ``trace``
-    holds whole header lines to pass on. Raises :class:`UnavailableError` when no replica can be
-    reached, and a :class:`BackendError` when one fails later.
+    Whoever calls ends the attempt, whether it gets the connection or an error. ``trace``
+    holds whole header lines to pass on. Replicas in ``tried`` are passed over, and those that are
+    tried here are added to it. Raises :class:`NoReplicaError` when no replica can be reached, and
+    a :class:`BackendError` when one fails later.
     """
+    route = request.route
+    fleet = route.fleet
     failure: BackendError | None = None
-    for replica in order_by_load(route.replicas):
-        endpoint = replica.endpoint
-        request.attempts += 1
-        request.replica = replica
-        head = _request_head(request, replica, body, trace)
-        connection = endpoint.take_idle()
-        while True:  # once, and once more when a kept connection turns out to be closed
-            is_kept = connection is not None
-            try:
-                if connection is None:
-                    connection = await endpoint.connect()
-            except ConnectError as error:
-                failure = error
-                break
-            request.connection = connection
-            try:
-                _check_client(request)
-                await connection.send(head, body)
-            except StaleConnectionError as error:
-                endpoint.release(connection)
-                failure, connection = error, None
-                if not is_kept:
-                    break
-            except BaseException:
-                endpoint.release(connection)
-                raise
-            else:
-                return connection
+    for _ in range(_CONNECT_ATTEMPTS):
+        decision = fleet.choose(shape, request.clock(), tried)
+        if decision is None:
+            break
+        replica = fleet.replicas[decision.view.replica_id]
+        tried.append(replica.id)
+        request.begin_attempt(fleet, replica, decision, shape)
+        try:
+            return await _send(request, replica, _request_head(request, replica, body, trace), body)
+        except (ConnectError, StaleConnectionError) as error:
+            failure = error
+            request.end_attempt(Outcome.FAILED)
+            if replica.watch is not None:
+                replica.watch.note_connect_failure()
         _check_client(request)
     if failure is None:
-        raise UnavailableError(
+        raise NoReplicaError(
             f"No engine serves {route.route.name!r} at the moment.",
             code="no_replica",
             retry_after_seconds=_RETRY_AFTER_SECONDS,
         )
-    raise UnavailableError(
+    raise NoReplicaError(
         f"No engine of {route.route.name!r} can be reached.",
         code="engine_unreachable",
         retry_after_seconds=_RETRY_AFTER_SECONDS,
     ) from failure
+
+
+async def _send(
+    request: ActiveRequest, replica: ServedReplica, head: bytes, body: bytes
+) -> EngineConnection:
+    """Send, on a kept connection if there is one. The connection is the request's at once."""
+    endpoint = replica.endpoint
+    connection = endpoint.take_idle()
+    if connection is not None:
+        request.connection = connection
+        _check_client(request)
+        try:
+            await connection.send(head, body)
+        except StaleConnectionError:
+            request.connection = None
+            endpoint.release(connection)
+        else:
+            return connection
+    connection = request.connection = await endpoint.connect()
+    _check_client(request)
+    await connection.send(head, body)
+    return connection
 
 
 def _check_client(request: ActiveRequest) -> None:

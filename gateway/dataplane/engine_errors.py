@@ -20,7 +20,7 @@ from backends.errors import (
     ReplyTooLargeError,
 )
 from billing.usage.event import RequestStatus
-from gateway.dataplane.active_request import GatewayStoppedError
+from gateway.dataplane.ended_errors import GatewayStoppedError
 from gateway.dataplane.serving_table import ServedRoute
 from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
 from gateway.openai_schema.replies import NULL, ErrorDetail

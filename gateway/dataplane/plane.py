@@ -8,16 +8,19 @@ import logging
 from backends.http_pool import Endpoint
 from backends.write_queue import WriteQueue
 from billing.usage.journal import JournalWriter
-from gateway.dataplane.active_request import ActiveRequest, GatewayStoppedError
+from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.config import DataPlaneConfig
+from gateway.dataplane.ended_errors import GatewayStoppedError
 from gateway.dataplane.estimate import Estimator
+from gateway.dataplane.fleet import FleetRegistry
 from gateway.dataplane.idempotency.serve_once import make_idempotency
 from gateway.dataplane.limits.local_limiter import LocalLimiter
+from gateway.dataplane.limits.membership import Places
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import LimitPlan
+from gateway.dataplane.read_left_charges import count_left_charges
 from gateway.dataplane.request_ids import RequestIds
 from gateway.dataplane.serving_table import (
-    EndpointRegistry,
     QueueRegistry,
     ServedRoute,
     ServingTable,
@@ -25,10 +28,13 @@ from gateway.dataplane.serving_table import (
 )
 from gateway.dataplane.spend_source import SpendHolder, follow_redis
 from gateway.dataplane.sweep import sweep
+from gateway.dataplane.wake import Waker
 from gateway.errors import UnavailableError
 from gateway.snapshot.holder import SnapshotHolder
 from gateway.snapshot.model import ApiKeyEntry, Replica, Snapshot
 from gateway.snapshot.source import FileSource, RedisSource, SnapshotSource
+from routing.prober import Prober
+from routing.replica_watch import ProbeTimes
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,6 +62,7 @@ class DataPlane:
         self.limiter = self._make_limiter()
         self.active: set[ActiveRequest] = set()
         self.table: ServingTable | None = None
+        self._snapshot: Snapshot | None = None
         self.is_draining = False
         self.control = (
             None
@@ -67,7 +74,15 @@ class DataPlane:
                 writes=self.writes,
             )
         )
-        self._endpoints = EndpointRegistry(self._make_endpoint)
+        self.prober = Prober(ProbeTimes(interval_seconds=config.probe_seconds))
+        self.waker = Waker()
+        self.fleets = FleetRegistry(
+            self._make_endpoint,
+            clock=loop.time,
+            prober=self.prober if config.probe_seconds else None,
+            workers=config.workers,
+            index=index,
+        )
         self._queues = QueueRegistry(loop, workers=config.workers, index=index)
         holder = SnapshotHolder(self._swap)
         file_source = FileSource(config.snapshot_path)
@@ -80,6 +95,7 @@ class DataPlane:
         self._tasks.append(loop.create_task(sweep(self.active, config)))
         for task in self._tasks:
             task.add_done_callback(_log_end)
+        self.prober.start()
 
     def serving_table(self) -> ServingTable:
         """Return what is served now.
@@ -117,7 +133,18 @@ class DataPlane:
         config, journal_id = self.config, self.journal.journal_id
         if config.redis_url is None:
             return LocalLimiter(journal_id, share=1 / config.workers)
-        return RedisLimiter(config.redis_url, journal_id, workers=config.workers)
+        return RedisLimiter(
+            config.redis_url, journal_id, workers=config.workers, on_places=self._take_places
+        )
+
+    def _take_places(self, places: Places) -> None:
+        """Have our part of each deployment's capacity: of all workers, of all hosts."""
+        if places.workers < self.config.workers:
+            return  # not all of our own have met yet
+        self._queues.set_share(places.workers, places.number)
+        self.fleets.set_share(places.workers, places.number)
+        if self._snapshot is not None:
+            self.table = build_serving_table(self._snapshot, self.fleets, self._queues)
 
     async def join(self) -> None:
         """Meet the other workers, before the first request is served."""
@@ -126,6 +153,8 @@ class DataPlane:
 
     async def hand_over(self) -> None:
         """Send to others what they should know of this worker's end, for a moment at most."""
+        await self.prober.close()
+        await self.waker.close()
         await self.idempotency.close()
         await self.limiter.close()
 
@@ -157,8 +186,23 @@ class DataPlane:
 
     def _swap(self, snapshot: Snapshot) -> None:
         self.limiter.use_snapshot(snapshot)
-        self.table = build_serving_table(snapshot, self._endpoints, self._queues)
+        self._snapshot = snapshot
+        table = build_serving_table(snapshot, self.fleets, self._queues)
+        if self.table is None and isinstance(self.limiter, LocalLimiter):
+            self._count_left_charges(self.limiter, snapshot, table)
+        self.table = table
         _LOG.info("snapshot: version %d is served", snapshot.version)
+
+    def _count_left_charges(
+        self, limiter: LocalLimiter, snapshot: Snapshot, table: ServingTable
+    ) -> None:
+        count_left_charges(
+            limiter,
+            self.config.journal_dir,
+            own_journal_id=self.journal.journal_id,
+            snapshot=snapshot,
+            table=table,
+        )
 
     def _make_endpoint(self, replica: Replica) -> Endpoint:
         return Endpoint(

@@ -1,7 +1,8 @@
 """Step 5 for streams: bytes to the client as they come, whole frames at a time.
 
-The reply's status is sent with the first frames, so that an engine that fails before them is still
-an honest HTTP error. The close record is written before the last frames leave. A stream that ends
+Nothing is sent before the first piece of the answer itself: frames that only open it are held back,
+so that an engine that fails right behind them is still an honest HTTP error, or another engine's
+whole answer. The close record is written before the last frames leave. A stream that ends
 without ``[DONE]`` and without any ``finish_reason`` was cut: its last event is an error, and no
 ``[DONE]`` ever follows.
 """
@@ -10,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, MalformedReplyError, ReplyCutError
 from backends.sse import FrameAligner
 from billing.budgets.window import window_at
 from billing.usage.event import RequestStatus
-from gateway.dataplane.active_request import ActiveRequest, BudgetEndedError, ClientGoneError
+from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.answer import error_event
+from gateway.dataplane.ended_errors import BudgetEndedError, ClientGoneError
 from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.http.exchange import ClientLeftError
 from gateway.dataplane.length_marker import length_marker
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import Budget
 
 _LAST_BYTES_SECONDS = 0.5  # how long the engine may take to close a reply that is done
+_HELD_BYTES = 64 * 1024  # more before the answer's first piece is no opening any more
 _STALLED_SECONDS = 300.0  # a client that takes nothing for so long has left, whatever TCP says
 
 
@@ -45,7 +47,9 @@ class StreamRelay:
         "_connection",
         "_editor",
         "_exchange",
+        "_has_sent",
         "_headers",
+        "_held",
         "_request",
         "_route",
     )
@@ -68,13 +72,15 @@ class StreamRelay:
         self._route = route
         self._exchange = exchange
         self._headers = headers
+        self._has_sent = False  # a frame of the answer; comments while it waited do not count
+        self._held = b""
         request.stream_usage = editor.usage
 
     async def run(self) -> None:
         """Relay until the end, whatever it is, and settle.
 
-        Raises :class:`ApiError` or :class:`BackendError` only while nothing was sent: then the
-        client can still be given a status.
+        Raises :class:`ApiError` or :class:`BackendError` only while nothing of the answer was sent:
+        then another engine can still give it, or the client be told a status.
         """
         if self._connection.headers.get(b"content-encoding", b"identity") != b"identity":
             raise MalformedReplyError("The engine's stream has an encoding we did not ask for.")
@@ -89,10 +95,12 @@ class StreamRelay:
         if self._editor.error is not None:
             meaning = stream_error(self._editor.error, self._route)
             self._end_with_error(meaning.error, meaning.status, last_frames)
-        elif self._editor.is_finished:
-            await self._end_complete(last_frames)
-        else:
+        elif not self._editor.is_finished:
             await self._end_broken(ReplyCutError("The stream ended without an end."))
+        elif self._editor.is_empty and not self._has_sent:
+            raise MalformedReplyError("The stream had no answer in it.")
+        else:
+            await self._end_complete(last_frames)
 
     async def _relay_frames(self) -> bytes:
         """Relay what comes; return the edited frames that end the stream, not sent yet."""
@@ -104,17 +112,30 @@ class StreamRelay:
                 continue
             out = edit(frames)
             if request.first_token_at_us is None and editor.has_content:
-                request.first_token_at_us = time.time_ns() // 1000
+                request.note_first_token()
             if editor.is_done or editor.error is not None:
-                return out
+                return self._held + out
             if out:
-                if not exchange.has_begun:
-                    exchange.begin_stream(200, self._headers)
+                if not self._has_sent:
+                    out = self._begin(out)
+                    if not out:
+                        continue
                 exchange.send(out)
                 if exchange.is_congested:
                     await self._wait_for_client()
         frames = self._aligner.finish()
-        return edit(frames) if frames else b""
+        return self._held + edit(frames) if frames else self._held
+
+    def _begin(self, out: bytes) -> bytes:
+        """Return what is to be sent first, all of it; b"" while the answer has not begun."""
+        self._held += out
+        if not self._editor.has_content and len(self._held) < _HELD_BYTES:
+            return b""
+        if not self._exchange.has_begun:
+            self._exchange.begin_stream(200, self._headers)
+        self._has_sent = True
+        out, self._held = self._held, b""
+        return out
 
     async def _wait_for_client(self) -> None:
         """Let a slow client catch up. Nothing is read meanwhile, so its engine waits too."""
@@ -147,16 +168,16 @@ class StreamRelay:
             self._end_without_money(error)
             return
         if self._editor.is_finished:  # only the mark or the last chunk's end is missing
-            await self._end_complete(b"")
+            await self._end_complete(self._held)
             return
-        if not self._exchange.has_begun:
+        if not self._has_sent:
             raise error
         self._end_with_error(backend_error(error), RequestStatus.TRUNCATED)
 
     def _end_without_money(self, error: BudgetEndedError) -> None:
         """End a stream whose budget has: as if cut by ``max_tokens``, and then say why."""
         told = budget_error(error.budget, resets_at_us=_reset_of(error.budget, self._request))
-        if not self._exchange.has_begun:
+        if not self._has_sent:
             self._end_with_error(told, RequestStatus.TRUNCATED)
         marker = length_marker(
             self._editor.latest_frame,
@@ -169,7 +190,7 @@ class StreamRelay:
     def _end_with_error(
         self, error: ApiError, status: RequestStatus, last_frames: bytes = b""
     ) -> None:
-        if not self._exchange.has_begun and not last_frames:
+        if not self._has_sent and not self._editor.has_content:
             self._request.conclude(status, error.status, error_code=error.code)
             raise error
         # Nobody pays for a reply that broke before any of the answer was in it.

@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from urllib.parse import quote
 
-from backends.http_pool import Endpoint
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
 from gateway.dataplane.fair_queue import FairQueue, share_of_capacity
+from gateway.dataplane.fleet import Fleet, FleetRegistry
 from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.dataplane.limits.plan_index import PlanIndex
-from gateway.dataplane.stream_editor import ModelRename
-from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Replica, Route, Snapshot
+from gateway.dataplane.model_rename import ModelRename
+from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Route, Snapshot
 
-_PATHS = {"chat.completions": "/v1/chat/completions", "completions": "/v1/completions"}
 _HEADER_SAFE = " !#$&'()*+,/:;=?@[]"
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ServedReplica:
-    """A replica with its connections."""
-
-    id: str
-    endpoint: Endpoint
-    heads: dict[str, bytes]  # by endpoint name: a request's head but for its own three lines
-    decision_lines: HeaderLines  # what an answer from here says of route, deployment and replica
-
-    @property
-    def in_flight(self) -> int:
-        """How many of our requests it serves now."""
-        return self.endpoint.in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +30,11 @@ class ServedRoute:
     deployment: str  # its name
     engine_model: str
     rename: ModelRename | None  # None: engine and client use one name
-    replicas: tuple[ServedReplica, ...]
+    fleet: Fleet
     queue: FairQueue | None  # of its deployment; None: any number of requests run at a time
     charges: dict[str, ChargeTimeline]  # by price book id
     decision_lines: HeaderLines  # names percent-encoded where a header cannot carry them
+    fallbacks: tuple[ServedRoute, ...] = ()  # they rename to the name of this one
 
     def find_price(self, price_book_id: str, at_us: int) -> IntegerCharge | None:
         """Return the price of this route that holds at ``at_us`` in a price book."""
@@ -69,28 +53,6 @@ class ServingTable:
     plans: PlanIndex
 
 
-class EndpointRegistry:
-    """Keeps one Endpoint per engine address, so that connections outlive a Snapshot."""
-
-    def __init__(self, make: Callable[[Replica], Endpoint]) -> None:
-        self._make = make
-        self._endpoints: dict[tuple[str, str | None], Endpoint] = {}
-
-    def get(self, replica: Replica) -> Endpoint:
-        """Return the replica's endpoint. Raises ValueError for an address that is no URL."""
-        address = (replica.base_url, replica.secret)
-        endpoint = self._endpoints.get(address)
-        if endpoint is None:
-            endpoint = self._endpoints[address] = self._make(replica)
-        return endpoint
-
-    def keep_only(self, replicas: list[Replica]) -> None:
-        """Close the idle connections of addresses that are no longer served."""
-        wanted = {(replica.base_url, replica.secret) for replica in replicas}
-        for address in self._endpoints.keys() - wanted:
-            self._endpoints.pop(address).close()
-
-
 class QueueRegistry:
     """Keeps one queue per deployment, so that who waits outlives a Snapshot."""
 
@@ -101,10 +63,15 @@ class QueueRegistry:
         self._index = index
         self._queues: dict[str, FairQueue] = {}
 
+    def set_share(self, workers: int, index: int) -> None:
+        """Take another part of each capacity, from the next :meth:`find` on."""
+        self._workers, self._index = workers, index
+
     def find(self, deployment: Deployment) -> FairQueue | None:
         """Return the deployment's queue with its present capacity; None if it has no bound."""
         each = deployment.max_in_flight
-        total = None if each is None else max(each * len(deployment.replicas), 1)
+        open_replicas = sum(not replica.is_draining for replica in deployment.replicas)
+        total = None if each is None else max(each * open_replicas, 1)
         capacity = share_of_capacity(total, self._workers, self._index)
         queue = self._queues.get(deployment.id)
         if queue is None:
@@ -117,10 +84,11 @@ class QueueRegistry:
 
 
 def build_serving_table(
-    snapshot: Snapshot, endpoints: EndpointRegistry, queues: QueueRegistry
+    snapshot: Snapshot, fleets: FleetRegistry, queues: QueueRegistry
 ) -> ServingTable:
     """Resolve ``snapshot``. A replica with a bad address is left out and logged."""
     charges = _charge_timelines(snapshot.prices)
+    served = {name: fleets.serve(one) for name, one in snapshot.deployments.items()}
     routes: dict[str, ServedRoute] = {}
     for name, route in snapshot.routes.items():
         deployment = snapshot.deployments.get(route.deployment_id)
@@ -140,37 +108,33 @@ def build_serving_table(
             deployment=deployment.name,
             engine_model=deployment.engine_model,
             rename=None if is_same_name else ModelRename(deployment.engine_model, name),
-            replicas=_serve_replicas(deployment.replicas, endpoints, decision_lines),
+            fleet=served[deployment.id],
             queue=queues.find(deployment),
             charges=charges.get(route.id, {}),
             decision_lines=decision_lines,
         )
-    endpoints.keep_only([r for d in snapshot.deployments.values() for r in d.replicas])
+    fleets.keep_only(list(snapshot.deployments.values()))
+    routes |= {
+        name: replace(route, fallbacks=_fallbacks_of(route, routes))
+        for name, route in routes.items()
+        if route.route.fallbacks
+    }
     keys = {bytes.fromhex(digest): key for digest, key in snapshot.keys.items()}
     return ServingTable(snapshot.version, keys, {}, routes, PlanIndex(snapshot))
 
 
-def _serve_replicas(
-    replicas: tuple[Replica, ...], endpoints: EndpointRegistry, decision_lines: HeaderLines
-) -> tuple[ServedReplica, ...]:
-    served = []
-    for replica in replicas:
-        try:
-            endpoint = endpoints.get(replica)
-            heads = {name: _request_head(endpoint, path) for name, path in _PATHS.items()}
-            lines = decision_lines + header_lines([("x-forebay-replica", replica.id)])
-            served.append(ServedReplica(replica.id, endpoint, heads, lines))
-        except ValueError as error:
-            _LOG.warning("snapshot: replica %s left out: %s", replica.id, error)
-    return tuple(served)
-
-
-def _request_head(endpoint: Endpoint, path: str) -> bytes:
-    return b"POST %b%b HTTP/1.1\r\n%baccept-encoding: identity\r\n%b" % (
-        endpoint.prefix.encode(),
-        path.encode(),
-        endpoint.request_headers,
-        b"content-type: application/json\r\n",
+def _fallbacks_of(route: ServedRoute, routes: dict[str, ServedRoute]) -> tuple[ServedRoute, ...]:
+    """Return the routes that answer in ``route``'s place, in whose name they do."""
+    name = route.route.name
+    return tuple(
+        replace(
+            routes[other],
+            rename=None
+            if routes[other].engine_model == name
+            else ModelRename(routes[other].engine_model, name),
+        )
+        for other in route.route.fallbacks
+        if other in routes and other != name
     )
 
 

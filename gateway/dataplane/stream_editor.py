@@ -11,12 +11,12 @@ for and the client did not. Never relayed: data that is not a JSON object or ``[
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 
 import msgspec
 
 from backends.sse import read_events
+from gateway.dataplane.model_rename import ModelRename
 from gateway.dataplane.stream_usage import StreamUsage
 from gateway.openai_schema.replies import NULL, Chunk, ErrorDetail
 
@@ -97,6 +97,13 @@ class StreamEditor:
         if self.usage.is_by_choice and not self.is_done:
             return len(self._finished) >= self.usage.choices
         return self.is_done or bool(_FINISH.search(self._before) or _FINISH.search(self._latest))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of an answer came: no piece of it, and no word on why it ended."""
+        return not self.has_content and not (
+            _FINISH.search(self._before) or _FINISH.search(self._latest)
+        )
 
     @property
     def latest_frame(self) -> bytes:
@@ -230,27 +237,6 @@ class StreamEditor:
             elif self._hides_total:
                 return b""
         return data if self._rename is None else self._rename.apply(data)
-
-
-class ModelRename:
-    """Puts the name that the client asked for where the engine wrote its own.
-
-    The search is for the whole member: inside a JSON string its quotes would be escaped.
-    """
-
-    __slots__ = ("_new", "_old")
-
-    def __init__(self, engine_model: str, route: str) -> None:
-        spellings = {msgspec.json.encode(engine_model), json.dumps(engine_model).encode()}
-        # With and without space, non-ASCII letters escaped or not.
-        self._old = [b'"model":' + space + old for old in spellings for space in (b"", b" ")]
-        self._new = b'"model":' + msgspec.json.encode(route)
-
-    def apply(self, data: bytes) -> bytes:
-        """Return ``data`` with every such member renamed."""
-        for old in self._old:
-            data = data.replace(old, self._new)
-        return data
 
 
 def _is_usage_only(frame: bytes) -> bool:

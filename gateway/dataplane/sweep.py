@@ -10,12 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendTimeoutError
-from gateway.dataplane.active_request import BudgetEndedError
+from gateway.dataplane.ended_errors import BudgetEndedError
 from gateway.dataplane.reservation import GROW_SECONDS
 
 if TYPE_CHECKING:
     from gateway.dataplane.active_request import ActiveRequest
     from gateway.dataplane.config import DataPlaneConfig
+    from gateway.dataplane.reservation import Reservation
 
 SWEEP_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # what a kill -9 of a worker can lose of a running stream
@@ -47,23 +48,42 @@ def _check_growth(request: ActiveRequest, growing: set[asyncio.Task[None]]) -> N
     if reservation is None or connection is None or not produced:
         return
     if reservation.is_growth_needed(produced):
-        task = asyncio.ensure_future(reservation.grow())
+        task = asyncio.ensure_future(_grow(request, reservation))
         growing.add(task)
         task.add_done_callback(growing.discard)
-    elif reservation.ended_budget is not None and reservation.is_exhausted(produced):
-        connection.abort(BudgetEndedError(reservation.ended_budget))
+    else:
+        _end_exhausted(request, reservation)
+
+
+async def _grow(request: ActiveRequest, reservation: Reservation) -> None:
+    await reservation.grow()
+    _end_exhausted(request, reservation)
+
+
+def _end_exhausted(request: ActiveRequest, reservation: Reservation) -> None:
+    """End a stream that has produced all that there was money for."""
+    budget, connection = reservation.ended_budget, request.connection
+    if budget is None or connection is None or request.is_settled:
+        return
+    if reservation.is_exhausted(request.produced_tokens):
+        connection.abort(BudgetEndedError(budget))
 
 
 def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:
     connection = request.connection
     if connection is None or request.is_held_back:
         return
-    silent_seconds = now - max(connection.last_received_at, request.admitted_at)
+    deployment = None if request.fleet is None else request.fleet.deployment
     if not request.identity.is_stream:
         limit = config.reply_timeout_seconds
-    elif request.first_token_at_us is None:
-        limit = config.first_token_timeout_seconds
+    elif request.first_token_at_us is None:  # whatever else it sends meanwhile
+        told = None if deployment is None else deployment.first_token_timeout_seconds
+        limit = config.first_token_timeout_seconds if told is None else told
+        if now - request.attempt_at > limit:
+            connection.abort(BackendTimeoutError(f"No first token came for {limit:g} s."))
+        return
     else:
-        limit = config.idle_timeout_seconds
-    if silent_seconds > limit:
+        told = None if deployment is None else deployment.idle_timeout_seconds
+        limit = config.idle_timeout_seconds if told is None else told
+    if now - max(connection.last_received_at, request.attempt_at) > limit:
         connection.abort(BackendTimeoutError(f"The engine was silent for {limit:g} s."))

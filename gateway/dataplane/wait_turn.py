@@ -10,32 +10,27 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.dataplane.active_request import ActiveRequest, ClientGoneError
+from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.answer import stream_lines
+from gateway.dataplane.ended_errors import ClientGoneError
 from gateway.dataplane.queue_slot import QueueFullError, QueueRefusedError, Slot
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
     from gateway.dataplane.fair_queue import FairQueue
     from gateway.dataplane.http.exchange import HttpExchange
-    from gateway.dataplane.http.head import HeaderLines
-    from gateway.dataplane.serving_table import ServedRoute
+    from gateway.dataplane.plane import DataPlane
 
 _COMMENT = b": waiting for a free engine\n\n"
 _ONE_WEIGHT = 1.0  # every organization has the same share
 
 
 async def wait_turn(
-    request: ActiveRequest,
-    route: ServedRoute,
-    queue: FairQueue,
-    exchange: HttpExchange,
-    *,
-    stream_headers: HeaderLines,
-    keepalive_seconds: float,
+    plane: DataPlane, request: ActiveRequest, queue: FairQueue, exchange: HttpExchange
 ) -> Slot:
-    """Return the place that the request runs in.
+    """Return the place at ``request.route`` that the request runs in.
 
-    ``stream_headers``: of the answer, should a stream have to begin while it waits. Raises
+    Raises
     :class:`UnavailableError` when the queue is full or the wait was too long, and
     :class:`ClientGoneError`.
     """
@@ -44,13 +39,12 @@ async def wait_turn(
         return slot
     if request.is_client_gone:
         raise ClientGoneError("The client left.")
-    policy = route.route.queue
-    keeper = None
-    if request.identity.is_stream:
-        keeper = _Keeper(exchange, stream_headers, keepalive_seconds)
+    route = request.route.route
+    policy = route.queue
+    keeper = keep_alive(plane, request, exchange)
     try:
         waiter = queue.enter(
-            route_id=route.route.id,
+            route_id=route.id,
             organization_id=request.identity.organization_id,
             weight=_ONE_WEIGHT,
             priority=policy.priority,
@@ -75,14 +69,23 @@ async def wait_turn(
             keeper.stop()
 
 
-class _Keeper:
+def keep_alive(plane: DataPlane, request: ActiveRequest, exchange: HttpExchange) -> Keeper | None:
+    """Return what keeps a streaming client while it waits; who asks for it stops it."""
+    if not request.identity.is_stream:
+        return None
+    return Keeper(request, exchange, plane.config.queue_keepalive_seconds)
+
+
+class Keeper:
     """Sends a comment now and then while its request waits."""
 
-    __slots__ = ("_every_seconds", "_exchange", "_headers", "_timer")
+    __slots__ = ("_every_seconds", "_exchange", "_request", "_timer")
 
-    def __init__(self, exchange: HttpExchange, headers: HeaderLines, every_seconds: float) -> None:
+    def __init__(
+        self, request: ActiveRequest, exchange: HttpExchange, every_seconds: float
+    ) -> None:
+        self._request = request
         self._exchange = exchange
-        self._headers = headers
         self._every_seconds = every_seconds
         self._timer = asyncio.get_running_loop().call_later(every_seconds, self._send)
 
@@ -91,9 +94,10 @@ class _Keeper:
         if exchange.is_gone:
             return
         if not exchange.has_begun:
-            exchange.begin_stream(200, self._headers)
+            exchange.begin_stream(200, stream_lines(self._request, exchange))
         exchange.send(_COMMENT)
         self._timer = asyncio.get_running_loop().call_later(self._every_seconds, self._send)
 
     def stop(self) -> None:
+        """Send nothing more."""
         self._timer.cancel()

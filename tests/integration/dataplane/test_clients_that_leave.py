@@ -21,6 +21,7 @@ from tests.factories.engine_replies import (
     whole,
 )
 from tests.fixtures.data_plane import DataPlaneProcess
+from tests.fixtures.processes import wait_for
 from tests.fixtures.raw_http import connect, request_bytes
 from tests.fixtures.scripted_engine import Hang, Pause, ScriptedEngine, Step
 from tests.integration.dataplane.test_bodies import resident_mib
@@ -129,7 +130,8 @@ def test_leaving_with_nothing_but_the_role(plane: DataPlaneProcess, engine: Scri
     engine.reply(STREAM_HEAD + piece(role), Hang())
     opened = plane.opened
     client = start(plane, stream=True)
-    read_until(client, b"assistant")
+    wait_for(lambda: engine.requests and engine.requests[-1].sent_bytes, "the role is sent", 5)
+    time.sleep(0.2)  # nothing can be waited for: an opening without content is held back
     leave(client, engine, "close")
     close = plane.last_close(opened)
     check_left(close, TokenUsage(30, None, 0, None))

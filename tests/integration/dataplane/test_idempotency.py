@@ -287,7 +287,7 @@ def test_a_killed_owner_frees_the_key(
     pid = owner_pid(plane)
     with redis.Redis.from_url(valkey_url) as server:
         wait_for(
-            lambda: len(list(server.scan_iter("forebay:once:*"))) == 2,
+            lambda: len(list(server.scan_iter("{forebay}:once:*"))) == 2,
             "the owner and what it has so far, in Redis",
         )
     os.kill(pid, signal.SIGSTOP)  # who comes now is served by the other worker

@@ -1,0 +1,92 @@
+"""What a request asks of a replica, and what of its headers an engine gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.dataplane.estimate import Guess
+from gateway.openai_schema.requests import ChatCompletionRequest
+from routing.prefix_index import BLOCK_BYTES, MAX_BLOCKS, blocks_of
+from routing.types import RequestShape
+
+if TYPE_CHECKING:
+    from gateway.dataplane.active_request import ActiveRequest
+    from gateway.dataplane.admit import Arrival
+    from gateway.dataplane.http.head import RequestHeaders
+    from gateway.dataplane.plane import DataPlane
+
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+_SESSION_HEADER = b"x-forebay-session"
+_ANY = RequestShape(0, 0)  # where there is nothing to choose
+_PROMPT_KEYS = (b'"messages"', b'"prompt"')
+_IMAGE_MARKS = (b'"image_url"', b'"input_image"')
+
+
+def shape_of(
+    plane: DataPlane, arrival: Arrival, request: ActiveRequest, headers: RequestHeaders
+) -> RequestShape:
+    """Return what the choice among replicas of ``request.route`` goes by."""
+    fleet = request.route.fleet
+    if len(fleet.views) == 1 and not fleet.has_capabilities:
+        return _ANY
+    guess = request.guess
+    if guess is None:
+        kind = plane.estimator.kind_of(arrival.caller.id, request.route.route.id)
+        guess = request.guess = Guess(kind, arrival.wanted, arrival.body)
+    adapters = fleet.deployment.capabilities.adapters
+    engine_model = request.route.engine_model
+    adapter = engine_model if adapters is not None and engine_model in adapters else None
+    return RequestShape(
+        guess.input_tokens,
+        guess.output_tokens,
+        needs=_needs_of(arrival) if fleet.has_capabilities else frozenset(),
+        adapter=adapter,
+        session=_session_of(arrival, headers),
+        blocks=() if len(fleet.views) == 1 else _blocks_of(arrival.body, adapter),
+    )
+
+
+def trace_lines(headers: RequestHeaders) -> bytes:
+    """Return the W3C trace context as header lines; no other client header reaches an engine."""
+    lines = b""
+    for name in _TRACE_HEADERS:
+        value = headers.get(name)
+        if value is not None and value.isascii() and value.decode().isprintable():
+            lines += b"%b: %b\r\n" % (name, value)
+    return lines
+
+
+def _needs_of(arrival: Arrival) -> frozenset[str]:
+    wanted = arrival.wanted
+    needs = ["completions"]
+    if isinstance(wanted, ChatCompletionRequest):
+        needs = ["chat"]
+        if wanted.tools:
+            needs.append("tools")
+        form = wanted.response_format
+        if form is not None and bytes(form.get("type", b"")) == b'"json_schema"':
+            needs.append("json_schema")
+        if any(mark in arrival.body for mark in _IMAGE_MARKS):
+            needs.append("vision")
+    return frozenset(needs)
+
+
+def _session_of(arrival: Arrival, headers: RequestHeaders) -> int | None:
+    """Return what names the conversation: our header, else OpenAI's ``user``; by key."""
+    named = headers.get(_SESSION_HEADER) or arrival.wanted.user
+    return hash((arrival.caller.id, named)) if named else None
+
+
+def _blocks_of(body: bytes, adapter: str | None) -> tuple[int, ...]:
+    """Return the prompt's blocks, from where it begins in the body.
+
+    What follows it there (other members) can only be in the last ones.
+    """
+    if len(body) < BLOCK_BYTES:
+        return ()
+    starts = [start for key in _PROMPT_KEYS if (start := body.find(key)) >= 0]
+    if not starts:
+        return ()
+    start = min(starts)
+    salt = 0 if adapter is None else hash(adapter)
+    return blocks_of(body[start : start + BLOCK_BYTES * MAX_BLOCKS], salt=salt)

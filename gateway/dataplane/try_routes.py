@@ -1,0 +1,155 @@
+"""Steps 4 and 5, as often as it takes: a place, a replica, its reply; another where one fails early.
+
+Tried again is only what has given the client nothing of the answer yet. A retry of what an engine
+had accepted takes from its deployment's retry budget, so that failures cannot multiply load. When a
+route cannot answer at all, those that an admin named as its fallbacks are asked in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from backends.errors import BackendError
+from gateway.dataplane.choose_route import is_allowed
+from gateway.dataplane.dispatch import dispatch
+from gateway.dataplane.engine_body import engine_body
+from gateway.dataplane.failures import Failure, outcome_of, read_failure
+from gateway.dataplane.receive_reply import receive_reply
+from gateway.dataplane.request_shape import shape_of, trace_lines
+from gateway.dataplane.wait_awake import wait_awake
+from gateway.dataplane.wait_turn import wait_turn
+from gateway.errors import ApiError, UnavailableError
+from routing.backoff import backoff_seconds
+from routing.outcome import Outcome
+
+if TYPE_CHECKING:
+    from gateway.dataplane.active_request import ActiveRequest
+    from gateway.dataplane.admit import Arrival
+    from gateway.dataplane.answer import WholeAnswer
+    from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.plane import DataPlane
+    from gateway.dataplane.queue_slot import Slot
+    from gateway.dataplane.serving_table import ServedRoute
+
+MAX_ATTEMPTS = 3  # at one route, that engines accepted; further ones would mostly fail as well
+
+
+async def try_routes(
+    plane: DataPlane,
+    arrival: Arrival,
+    to_engine: bytes,
+    request: ActiveRequest,
+    exchange: HttpExchange,
+) -> WholeAnswer | None:
+    """Return the answer; None when it was a stream, which is sent by then.
+
+    ``to_engine``: the body for the route that was asked for. Raises :class:`ApiError` or
+    :class:`BackendError`: what the client is to be told, of the latest attempt.
+    """
+    try:
+        return await _try_route(plane, arrival, to_engine, request, exchange)
+    except (ApiError, BackendError) as error:
+        if not arrival.route.fallbacks:
+            raise
+        latest = error
+    for route in arrival.route.fallbacks:
+        reason = _reason_to_fall_back(request, latest)
+        if reason is None:
+            break
+        if not await _follow(arrival, request, route, reason):
+            continue
+        body = engine_body(arrival.body, arrival.wanted, route)
+        try:
+            return await _try_route(plane, arrival, body, request, exchange)
+        except (ApiError, BackendError) as error:
+            latest = error
+    raise latest
+
+
+async def _try_route(
+    plane: DataPlane,
+    arrival: Arrival,
+    body: bytes,
+    request: ActiveRequest,
+    exchange: HttpExchange,
+) -> WholeAnswer | None:
+    """Get the answer from the deployment of ``request.route``. Raises as :func:`try_routes`."""
+    route = request.route
+    fleet = route.fleet
+    shape = shape_of(plane, arrival, request, exchange.headers)
+    trace = trace_lines(exchange.headers)
+    fleet.retry_budget.deposit()
+    slot: Slot | None = None
+    tried: list[str] = []
+    failures = 0
+    soonest: float | None = None  # that a busy engine asked to be tried again, seconds
+    try:
+        if fleet.may_sleep and fleet.is_asleep:
+            await wait_awake(plane, request, exchange)
+        if route.queue is not None:
+            slot = await wait_turn(plane, request, route.queue, exchange)
+        while True:
+            try:
+                connection = await dispatch(request, body, trace, shape=shape, tried=tried)
+                answer = await receive_reply(plane, arrival, request, exchange, connection)
+            except (ApiError, BackendError) as error:
+                failure = read_failure(error)
+                failures += 1
+                request.end_attempt(
+                    failure.outcome, retry_after_seconds=failure.retry_after_seconds
+                )
+                if failure.retry_after_seconds is not None:
+                    told = failure.retry_after_seconds
+                    soonest = told if soonest is None else min(soonest, told)
+                if failures >= MAX_ATTEMPTS or not await _may_retry(request, failure, tried):
+                    if isinstance(error, ApiError) and error.retry_after_seconds is not None:
+                        error.retry_after_seconds = soonest
+                    raise
+            else:
+                request.end_attempt(outcome_of(request))
+                return answer
+    finally:
+        request.end_attempt(Outcome.NOTHING)  # of a request that was cancelled
+        if slot is not None:
+            slot.leave(request.real_cost)
+
+
+async def _may_retry(request: ActiveRequest, failure: Failure, tried: list[str]) -> bool:
+    """Tell whether to try again, after a pause if it has to be the same replica."""
+    fleet = request.route.fleet
+    if not failure.may_retry or request.is_client_gone:
+        return False
+    is_another_left = len(tried) < len(fleet.views)
+    if not is_another_left and (failure.outcome is Outcome.BUSY or failure.is_timeout):
+        return False  # there it would only be in the way
+    if not fleet.retry_budget.try_take(request.clock()):
+        return False
+    if not is_another_left:
+        await asyncio.sleep(backoff_seconds(len(tried)))
+        tried.clear()
+    return True
+
+
+def _reason_to_fall_back(request: ActiveRequest, error: ApiError | BackendError) -> str | None:
+    """Return why another route is to answer; None: the client is to be told ``error``."""
+    if request.is_client_gone:
+        return None
+    failure = read_failure(error)
+    return failure.code if failure.may_retry or isinstance(error, UnavailableError) else None
+
+
+async def _follow(
+    arrival: Arrival, request: ActiveRequest, route: ServedRoute, reason: str
+) -> bool:
+    """Turn the request into one of ``route``; False when it may not be served there."""
+    if not is_allowed(arrival.caller, route.route.name):
+        return False
+    price = route.find_price(arrival.caller.price_book_id, arrival.at_us)
+    if request.reservation is not None and not await request.reservation.follow_price(price):
+        return False
+    # An engine has worked for it already: the next one's time is a retry of its deployment.
+    if request.attempts and not route.fleet.retry_budget.try_take(request.clock()):
+        return False
+    request.fall_back(route, reason)
+    return True
