@@ -5,6 +5,7 @@ from __future__ import annotations
 pytest_plugins = [
     "tests.fixtures.postgres",
     "tests.fixtures.valkey",
+    "tests.fixtures.redis_servers",
     "tests.fixtures.limiters",
     "tests.fixtures.local_engine",
     "tests.fixtures.small_disk",

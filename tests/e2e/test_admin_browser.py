@@ -189,3 +189,39 @@ async def test_a_filter_is_kept_in_the_address(
         await page.wait_for_url("**days=30&project=proj_1")
         assert await page.get_by_test_id("day-row").count() == 30
         assert watch.complaints == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+async def test_the_fleet_and_its_limits_fit_and_obey(
+    *,
+    chromium: Browser,
+    admin_url: str,
+    api: CannedControlApi,
+    tmp_path: Path,
+    width: int,
+    scheme: str,
+) -> None:
+    overflow = "document.documentElement.scrollWidth - window.innerWidth"
+    async with signed_in_page(chromium, admin_url, width=width, scheme=scheme) as (page, watch):
+        for name, row in (("fleet", "fleet-replica"), ("limits", "budget-row")):
+            await page.get_by_test_id(f"page-{name}").click()
+            await page.wait_for_url(f"**/{name}")
+            assert await page.get_by_test_id(row).first.is_visible()
+            assert await page.get_by_test_id(f"page-{name}").get_attribute("aria-current")
+            assert await page.evaluate(overflow) <= 0
+            picture = tmp_path / f"{name}-{width}-{scheme}.png"
+            await page.screenshot(path=picture, full_page=True)
+            assert picture.stat().st_size > 15_000
+        await page.get_by_test_id("page-fleet").click()
+        await page.get_by_test_id("drain").first.click()
+        await page.wait_for_url("**/fleet?done=drain")
+        assert await page.get_by_test_id("fleet-notice").is_visible()
+        await page.get_by_test_id("weight").first.fill("0.25")
+        await page.get_by_test_id("weigh").first.click()
+        await page.wait_for_url("**/fleet?done=weigh")
+        assert api.changes == [
+            ("/replicas/rep_1", {"is_draining": True}),
+            ("/replicas/rep_1", {"weight": 0.25}),
+        ]
+        assert watch.complaints == []
+        assert watch.foreign == []

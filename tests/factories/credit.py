@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from billing.budgets.credit_grants import NewGrant, add_grant
 from billing.budgets.credit_rule import (
     BillingMode,
     CreditStanding,
-    NewGrant,
-    add_grant,
     read_standing,
     refresh_amount,
     rule_id,

@@ -71,9 +71,10 @@ def make_snapshot(
     """Return a Snapshot whose engine is at ``engine_url``; nobody listens at ``dead_url``."""
     live = Replica("rep_live", engine_url, ENGINE_SECRET)
     dead = Replica("rep_dead", dead_url)
+    # No retries: a test that breaks an engine once sees that break. tests/…/test_retries.py has them.
     deployments = {
-        "dep_small": Deployment("dep_small", "small-cpu", "small", (live,)),
-        "dep_alias": Deployment("dep_alias", "alias-cpu", ENGINE_MODEL, (live,)),
+        "dep_small": Deployment("dep_small", "small-cpu", "small", (live,), retry_share=0.0),
+        "dep_alias": Deployment("dep_alias", "alias-cpu", ENGINE_MODEL, (live,), retry_share=0.0),
         "dep_none": Deployment("dep_none", "none", "none", ()),
         "dep_dead": Deployment("dep_dead", "dead", "dead", (dead,)),
         "dep_two": Deployment("dep_two", "two", "two", (dead, live)),

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from backends.sse import FrameAligner
 from billing.usage.event import TokenUsage
-from gateway.dataplane.stream_editor import ModelRename, StreamEditor
+from gateway.dataplane.model_rename import ModelRename
+from gateway.dataplane.stream_editor import StreamEditor
 from gateway.dataplane.stream_usage import StreamUsage
 
 ENGINE_MODEL = "org/modèle"

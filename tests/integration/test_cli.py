@@ -251,6 +251,24 @@ def test_version() -> None:
     assert forebay("version").stdout.strip()[0].isdigit()
 
 
+def test_reconciliation_with_engines(up: RunningUp) -> None:
+    url = json.loads((up.state_dir / "runtime.json").read_text())["database_url"]
+    assert run_json(up, "reconcile", "--from", "2000-01-01", "--to", "2000-01-02")["data"] == []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO engine_counter_spans VALUES ('rep_odd', '2000-01-01T10:00Z',"
+            " '2000-01-01T10:50Z', 'dep_odd', NULL, 0, 0, 0, 90000, 90000, 9, 0)"
+        )
+        result = forebay(
+            *("reconcile", "--from", "2000-01-01", "--to", "2000-01-02"),
+            FOREBAY_STATE_DIR=str(up.state_dir),
+        )
+        connection.execute("DELETE FROM engine_counter_spans WHERE replica_id = 'rep_odd'")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "dep_odd" in result.stdout
+    assert "DRIFT" in result.stdout
+
+
 def test_commands_import_only_what_they_need() -> None:
     """A slim data-plane install has none of these, and a listing should not wait for them."""
     script = (

@@ -69,7 +69,7 @@ async def test_keys_share_a_hash_tag_and_all_expire(valkey_url: str, server: red
         await wait_for(lambda: min(read_keys(server).values()) > lease_ms, "it is kept")
         assert set(read_keys(server)) == set(running)
     assert len({key.partition("{")[2].partition("}")[0] for key in running}) == 1
-    assert all(key.startswith("forebay:once:{") for key in running)
+    assert all(key.startswith("{forebay}:once:") for key in running)
 
 
 async def test_nothing_in_redis_can_be_read(valkey_url: str, server: redis.Redis) -> None:

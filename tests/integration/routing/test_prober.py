@@ -1,0 +1,285 @@
+"""The prober on real sockets: engines that answer, are slow, lack metrics, die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from backends.http_pool import Endpoint
+from backends.vllm.model_list import EngineFacts
+from backends.write_queue import WriteQueue
+from gateway.snapshot.model import BreakerPolicy
+from routing.load_view import LoadView
+from routing.prober import PROBES_PER_SECOND, Prober
+from routing.replica_watch import ProbeTimes, ReplicaWatch
+from routing.types import ReplicaState as State
+
+METRICS = b"""vllm:num_requests_running{engine="0"} 3.0
+vllm:num_requests_waiting{engine="0"} 1.0
+vllm:kv_cache_usage_perc{engine="0"} 0.5
+vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0
+vllm:lora_requests_info{max_lora="1",running_lora_adapters="poet",waiting_lora_adapters=""} 9.0
+"""
+MODELS = json.dumps(
+    {"data": [{"id": "m", "max_model_len": 4096}, {"id": "poet", "parent": "m"}]}
+).encode()
+QUICK = ProbeTimes(interval_seconds=0.02, timeout_seconds=0.25)
+
+
+class Engine:
+    """An engine by the page; a path that is not there is 404, None hangs."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, tuple[int, bytes] | None] = {
+            "/health": (200, b""),
+            "/metrics": (200, METRICS),
+            "/v1/models": (200, MODELS),
+        }
+        self.asked: list[str] = []
+        self.connections = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                path = head.split()[1].decode()
+                self.asked.append(path)
+                page = self.pages.get(path, (404, b"{}"))
+                if page is None:
+                    await reader.read()
+                    return
+                status, body = page
+                writer.write(
+                    b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
+                )
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_true():  # noqa: ASYNC110 - what is looked at sets no event
+            await asyncio.sleep(0.005)
+
+
+class Probed:
+    """An engine, its view, and the prober that watches it."""
+
+    def __init__(self, engine: Engine, times: ProbeTimes, *, wants_sleep_state: bool) -> None:
+        self.engine = engine
+        self.facts: list[EngineFacts] = []
+        self.view = LoadView("rep_1", BreakerPolicy())
+        self.prober = Prober(times)
+        writes = WriteQueue(asyncio.get_running_loop())
+        self.endpoint = Endpoint(
+            f"http://127.0.0.1:{engine.port}", connect_timeout_seconds=1.0, writes=writes
+        )
+        self.watch: ReplicaWatch = self.prober.watch(
+            "rep_1",
+            self.endpoint,
+            self.view,
+            wants_sleep_state=wants_sleep_state,
+            on_facts=self.facts.append,
+        )
+
+    async def until_state(self, state: State) -> None:
+        await until(lambda: self.view.state is state)
+
+    async def until_probed(self, times: int = 1) -> None:
+        """Wait for whole probes that begin from now on."""
+        for _ in range(times + 1):
+            before = self.view.probed_at
+            await until(lambda before=before: self.view.probed_at != before)  # type: ignore[misc]
+
+
+@asynccontextmanager
+async def probed(
+    engine: Engine, times: ProbeTimes = QUICK, *, wants_sleep_state: bool = False
+) -> AsyncIterator[Probed]:
+    await engine.start()
+    found = Probed(engine, times, wants_sleep_state=wants_sleep_state)
+    found.prober.start()
+    try:
+        yield found
+    finally:
+        await found.prober.close()
+        found.endpoint.close()
+        await engine.stop()
+
+
+async def test_what_an_engine_says_is_in_its_view() -> None:
+    async with probed(Engine()) as it:
+        await it.until_state(State.SATURATED)  # something waits, twice
+        await until(lambda: it.watch.facts is not None)
+        view = it.view
+        assert (view.engine_running, view.engine_waiting, view.kv_usage) == (3, 1, 0.5)
+        assert view.kv_capacity_tokens == 1600
+        assert view.loaded_adapters == {"poet"}
+        assert it.facts == [EngineFacts(4096, ("m",), ("poet",))]
+        assert it.engine.connections == 1  # kept
+        assert it.endpoint.in_flight <= 1
+        assert it.engine.asked.count("/v1/models") == 1
+
+
+async def test_an_engine_without_metrics_is_as_good_as_any() -> None:
+    engine = Engine()
+    del engine.pages["/metrics"]
+    async with probed(engine) as it:
+        await it.until_probed(3)
+        assert it.view.state is State.READY
+        assert it.view.engine_running is None
+        assert it.view.loaded_adapters is None
+        assert engine.asked.count("/metrics") == 1  # not asked for again at once
+
+
+@pytest.mark.parametrize(
+    "page", [b"\xff\x00garbage{{{" * 100, b"vllm:num_requests_running " * 300_000]
+)
+async def test_garbage_for_metrics(page: bytes) -> None:
+    engine = Engine()
+    engine.pages["/metrics"] = (200, page)
+    engine.pages["/v1/models"] = (200, page)
+    async with probed(engine) as it:
+        await it.until_probed(2)
+        assert it.view.state is State.READY
+        assert it.view.engine_running is None
+        assert it.facts == []
+
+
+async def test_metrics_that_hang_fail_nobody() -> None:
+    engine = Engine()
+    engine.pages["/metrics"] = None
+    async with probed(engine, ProbeTimes(0.01, 0.05)) as it:
+        await it.until_probed(5)
+        assert it.view.state is State.READY
+
+
+async def test_it_dies_and_comes_back_loading() -> None:
+    async with probed(Engine()) as it:
+        await it.until_probed()
+        await it.engine.stop()
+        await it.until_state(State.FAILED)
+        assert it.view.engine_running is None
+        it.engine.pages["/health"] = (503, b"")
+        it.engine.pages["/v1/models"] = (200, b'{"data":[{"id":"new"}]}')
+        await it.engine.start()
+        await it.until_state(State.STARTING)
+        it.engine.pages["/health"] = (200, b"")
+        await until(lambda: it.view.state in (State.READY, State.SATURATED))
+        await until(lambda: it.facts[-1].models == ("new",))
+
+
+async def test_a_slow_health_check_fails_only_who_serves_nothing() -> None:
+    engine = Engine()
+    async with probed(engine, ProbeTimes(0.02, 0.03)) as it:
+        await it.until_probed()
+        engine.pages["/health"] = None
+        for _ in range(6):
+            await it.until_probed()
+            it.watch.note_success()
+        assert it.view.state is not State.FAILED
+        await it.until_state(State.FAILED)
+        it.watch.note_success()
+        assert it.view.state is State.READY
+
+
+async def test_loading_is_not_ready_although_models_are_listed() -> None:
+    engine = Engine()
+    engine.pages["/health"] = (503, b"")
+    async with probed(engine) as it:
+        await it.until_state(State.STARTING)
+        await it.until_probed(5)
+        assert it.view.state is State.STARTING
+        assert "/v1/models" not in engine.asked
+
+
+async def test_sleep_is_asked_for_where_it_matters() -> None:
+    engine = Engine()
+    engine.pages["/is_sleeping"] = (200, b'{"is_sleeping":true}')
+    async with probed(engine, wants_sleep_state=True) as it:
+        await it.until_state(State.SLEEPING)
+        it.watch.expect_start(30.0)
+        assert it.view.state is State.STARTING
+        engine.pages["/is_sleeping"] = (200, b'{"is_sleeping":false}')
+        await until(lambda: it.view.state in (State.READY, State.SATURATED))
+    other = Engine()
+    async with probed(other) as it:
+        await it.until_probed(2)
+        assert "/is_sleeping" not in other.asked
+
+
+async def test_draining_by_the_snapshot_and_by_the_engine() -> None:
+    async with probed(Engine()) as it:
+        await it.until_probed()
+        it.view.is_draining = True
+        await it.until_state(State.DRAINING)
+        it.view.is_draining = False
+        await it.until_state(State.SATURATED)
+        it.watch.note_engine_drains()
+        assert it.view.state is State.DRAINING
+
+
+async def test_a_connect_failure_brings_the_next_probe_forward() -> None:
+    async with probed(Engine(), ProbeTimes(60.0, 1.0)) as it:
+        await until(lambda: it.view.probed_at is not None)
+        before = it.view.probed_at
+        it.watch.note_connect_failure()
+        await until(lambda: it.view.probed_at != before)
+
+
+async def test_who_is_forgotten_is_left_alone() -> None:
+    engine = Engine()
+    async with probed(engine) as it:
+        await it.until_probed()
+        it.prober.forget("rep_1")
+        assert it.prober.find("rep_1") is None
+        await it.prober.close()
+        asked, probed_at = len(engine.asked), it.view.probed_at
+        engine.pages["/health"] = (503, b"")
+        await asyncio.sleep(0.1)
+        assert (len(engine.asked), it.view.probed_at) == (asked, probed_at)
+        assert it.endpoint.in_flight == 0
+
+
+async def test_closing_ends_probes_on_their_way() -> None:
+    engine = Engine()
+    engine.pages["/health"] = None
+    async with probed(engine, ProbeTimes(1.0, 60.0)) as it:
+        await until(lambda: bool(engine.asked))
+        async with asyncio.timeout(2):
+            await it.prober.close()
+        assert it.endpoint.in_flight == 0
+
+
+async def test_many_replicas_stretch_the_interval() -> None:
+    prober = Prober(ProbeTimes(1.0, 1.0))
+    writes = WriteQueue(asyncio.get_running_loop())
+    for number in range(400):
+        endpoint = Endpoint("http://127.0.0.1:1", connect_timeout_seconds=1.0, writes=writes)
+        prober.watch(f"rep_{number}", endpoint, LoadView(f"rep_{number}", BreakerPolicy()))
+    assert prober.interval_seconds == pytest.approx(400 / PROBES_PER_SECOND)
+    prober.forget("rep_0")
+    assert prober.interval_seconds < 4
