@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from backends.http_pool import Endpoint
 from backends.vllm.model_list import EngineFacts
+from routing.agent_watch import AgentWatch
 from routing.replica_watch import ProbedView, ProbeTimes, ReplicaWatch
 
 PROBES_PER_SECOND = 100.0
@@ -39,11 +40,14 @@ class Prober:
         *,
         wants_sleep_state: bool = False,
         on_facts: Callable[[EngineFacts], None] | None = None,
+        agent: Endpoint | None = None,
+        keep_warm_seconds: float | None = None,
     ) -> ReplicaWatch:
         """Watch a replica from now on, in the place of an earlier watch of the same id.
 
         ``wants_sleep_state``: ask vLLM's ``/is_sleeping`` where the metrics do not tell.
-        ``on_facts`` is called with what the engine serves, whenever that changed.
+        ``on_facts`` is called with what the engine serves, whenever that changed. ``agent``: of the
+        process that starts and stops the engine; it is told ``keep_warm_seconds``.
         """
         self.forget(replica_id)
         found = ReplicaWatch(
@@ -53,6 +57,13 @@ class Prober:
             wants_sleep_state=wants_sleep_state,
             on_facts=on_facts,
             times=self._times,
+            agent=None
+            if agent is None
+            else AgentWatch(
+                agent,
+                keep_warm_seconds=keep_warm_seconds,
+                timeout_seconds=self._times.timeout_seconds,
+            ),
         )
         self._watches[replica_id] = found
         if self._is_started:

@@ -27,6 +27,7 @@ from backends.http_pool import Endpoint
 from backends.vllm.client import get
 from backends.vllm.metrics import NO_METRICS, EngineMetrics, parse_metrics
 from backends.vllm.model_list import EngineFacts, parse_model_list
+from routing.agent_watch import AgentWatch
 from routing.replica_state import Health, ProbeResult, ReplicaTracker
 from routing.types import ReplicaState
 
@@ -85,12 +86,14 @@ class ReplicaWatch:
         wants_sleep_state: bool,
         on_facts: Callable[[EngineFacts], None] | None,
         times: ProbeTimes,
+        agent: AgentWatch | None = None,
     ) -> None:
         self.replica_id = replica_id
         self.facts: EngineFacts | None = None
         self.metrics: EngineMetrics = NO_METRICS
         self.task: asyncio.Task[None] | None = None
         self.wants_sleep_state = wants_sleep_state
+        self._agent = agent
         self._endpoint = endpoint
         self._on_facts = on_facts
         self._view = view
@@ -150,6 +153,19 @@ class ReplicaWatch:
         loop = asyncio.get_running_loop()
         health = await self._ask_health()
         metrics, is_asleep = NO_METRICS, None
+        if self._agent is not None:
+            if health is Health.OK:
+                await self._agent.tell()
+            else:
+                state = await self._agent.find_state()
+                if state == ReplicaState.SLEEPING:
+                    before = self._view.state
+                    self.expect_sleep(is_stopped=True)
+                    self._view.probed_at = loop.time()
+                    self._log_change(before)
+                    return
+                if state == ReplicaState.STARTING:
+                    health = Health.NOT_READY
         if health is Health.OK:
             metrics = await self._ask_metrics()
             is_asleep = metrics.is_asleep
@@ -166,7 +182,7 @@ class ReplicaWatch:
     def _write(self, result: ProbeResult, metrics: EngineMetrics) -> None:
         view, before = self._view, self._view.state
         self._tracker.is_draining = view.is_draining
-        view.state = state = self._tracker.observe(result)
+        view.state = self._tracker.observe(result)
         view.probed_at = result.at
         view.engine_running = metrics.running
         view.engine_waiting = metrics.waiting
@@ -177,8 +193,11 @@ class ReplicaWatch:
             view.loaded_adapters = None if metrics.is_empty else frozenset(metrics.adapters)
         else:
             self._facts_due_at = 0.0  # another may come back in its place
-        if state is not before:
-            _log.info("replica %s: %s, was %s", self.replica_id, state, before)
+        self._log_change(before)
+
+    def _log_change(self, before: ReplicaState) -> None:
+        if self._view.state is not before:
+            _log.info("replica %s: %s, was %s", self.replica_id, self._view.state, before)
 
     async def _ask_health(self) -> Health:
         try:

@@ -1,13 +1,16 @@
 """The agent: a few HTTP paths by which a data plane wakes an engine and asks how it stands.
 
 ``GET /state``; ``POST /wake`` and ``POST /sleep``, which say what is wanted and return at once (202)
-with the state; ``GET /health`` of the agent itself. All but the last ask for the bearer token.
+with the state; ``POST /keep-warm?seconds=N``, which sets after how long without requests the engine
+sleeps; ``GET /health`` of the agent itself. All but the last ask for the bearer token.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import math
+from dataclasses import replace
 from typing import cast
 
 import httptools
@@ -19,6 +22,7 @@ _REQUEST_LIMIT_BYTES = 16 * 1024
 _REASONS = {
     200: b"OK",
     202: b"Accepted",
+    400: b"Bad Request",
     401: b"Unauthorized",
     404: b"Not Found",
     405: b"Method Not Allowed",
@@ -59,6 +63,16 @@ def report_of(engine: EngineProcess) -> EngineReport:
     )
 
 
+def _read_seconds(query: bytes) -> float | None:
+    """Return ``seconds`` of a query; None for what is no span."""
+    name, _, value = query.partition(b"=")
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if name == b"seconds" and math.isfinite(seconds) and seconds >= 0 else None
+
+
 class Agent:
     """Answers for one engine."""
 
@@ -80,11 +94,12 @@ class Agent:
         for connection in list(self._connections):
             connection.close()
 
-    def answer(self, method: bytes, path: bytes, authorization: bytes) -> tuple[int, object]:
+    def answer(self, method: bytes, target: bytes, authorization: bytes) -> tuple[int, object]:
         """Return a status and what the body says."""
+        path, _, query = target.partition(b"?")
         if path == b"/health":
             return 200, {"status": "ok"}
-        if path not in (b"/state", b"/wake", b"/sleep"):
+        if path not in (b"/state", b"/wake", b"/sleep", b"/keep-warm"):
             return 404, {"error": "There is nothing at this path."}
         if self._expected is not None and not hmac.compare_digest(authorization, self._expected):
             return 401, {"error": "The agent's bearer token is missing or wrong."}
@@ -92,7 +107,12 @@ class Agent:
             return 405, {"error": "This path has another method."}
         if path == b"/state":
             return 200, report_of(self._engine)
-        if path == b"/wake":
+        if path == b"/keep-warm":
+            seconds = _read_seconds(query)
+            if seconds is None:
+                return 400, {"error": "seconds must be a number that is not negative."}
+            self._engine.policy = replace(self._engine.policy, keep_warm_seconds=seconds)
+        elif path == b"/wake":
             self._engine.wake()
         else:
             self._engine.sleep()
@@ -142,8 +162,9 @@ class AgentConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Answer (httptools' callback)."""
-        path = self._path.partition(b"?")[0]
-        status, content = self._agent.answer(self._parser.get_method(), path, self._authorization)
+        status, content = self._agent.answer(
+            self._parser.get_method(), self._path, self._authorization
+        )
         body = _encode(content)
         self._transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"

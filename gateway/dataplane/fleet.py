@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import msgspec
+
 from backends.http_pool import Endpoint
 from backends.vllm.model_list import EngineFacts
 from gateway.dataplane.fair_queue import share_of_capacity
@@ -187,7 +189,12 @@ class FleetRegistry:
         if self._prober is None:
             return None
         is_sleeper = deployment.sleep.keep_warm_seconds is not None or replica.agent_url is not None
-        wanted = (*_address_of(replica), is_sleeper, deployment.capabilities)
+        wanted = (
+            *_address_of(replica),
+            replica.agent_url,
+            deployment.sleep,
+            deployment.capabilities,
+        )
         if self._watched.get(replica.id) == wanted:
             return self._prober.find(replica.id)
         self._watched[replica.id] = wanted
@@ -206,6 +213,10 @@ class FleetRegistry:
             view,
             wants_sleep_state=is_sleeper,
             on_facts=take_facts,
+            agent=None
+            if replica.agent_url is None
+            else self._make(msgspec.structs.replace(replica, base_url=replica.agent_url)),
+            keep_warm_seconds=deployment.sleep.keep_warm_seconds,
         )
 
 
