@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -14,12 +15,12 @@ from billing.charging.dead_letters import count_dead_letters, list_dead_letters
 from billing.clock import from_epoch_us, utc_now
 from billing.db import make_async_engine, make_session_factory
 from billing.ids import new_id
-from billing.usage.event import OpenRecord, RequestStatus, TokenUsage
+from billing.usage.event import Fallback, OpenRecord, RequestStatus, TokenUsage
 from billing.usage.journal_counts import read_journal_counts, total_counts
 from billing.usage.receipts import find_receipt, list_latest_requests
 from billing.usage.report import UsageFilter, UsageGrouping, report_usage
 from tests.factories.billing_rows import work_once
-from tests.factories.journals import TestJournal, make_identity
+from tests.factories.journals import TestJournal, make_close, make_identity, make_progress
 
 # 2026-11-19 23:30 UTC: the 19th in UTC and already the 20th in Berlin.
 NIGHT = 1_795_131_000_000_000
@@ -107,6 +108,35 @@ async def test_a_receipt_tells_all_of_one_request(
     assert await find_receipt(session, request_id) == receipt
     assert await find_receipt(session, request_id, project_id="proj_2") is None
     assert await find_receipt(session, new_id("req")) is None
+
+
+async def test_a_request_that_fell_back_is_priced_as_what_served_it(
+    billing_url: str, session: AsyncSession, journal: TestJournal, tmp_path: Path
+) -> None:
+    asked = make_identity(route_id="route_x", route="asked")  # which has no price
+    told = Fallback("asked", "engine_failed")
+    served = msgspec.structs.replace(asked, route_id="route_1", route="served", fallback=told)
+    journal.write(OpenRecord(asked), make_close(served))
+    died = make_identity(route_id="route_x", route="asked")
+    ended = msgspec.structs.replace(
+        served, request_id=died.request_id, started_at_us=died.started_at_us
+    )
+    progress = msgspec.structs.replace(
+        make_progress(died, TokenUsage(100, None, 20, None)), identity=ended
+    )
+    journal.write(OpenRecord(died), progress)
+    journal.die()
+    work_once(billing_url, tmp_path)
+    for request_id, status in (
+        (served.request_id, "completed"),
+        (died.request_id, "interrupted"),  # killed while the other route streamed
+    ):
+        receipt = await find_receipt(session, request_id)
+        assert receipt is not None
+        assert (receipt.status, receipt.route) == (status, "served")
+        assert (receipt.requested_route, receipt.fallback_reason) == ("asked", "engine_failed")
+        assert receipt.charge is not None
+        assert receipt.charge.amount == Decimal("0.00008")
 
 
 @pytest.mark.parametrize("request_id", ["", "req_", "nonsense", "req_" + "f" * 32, "é" * 50])
