@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Test files run side by side: most of them wait for processes more than they compute.
+JOBS ?= 3
 OUT ?=
 
-.PHONY: help up test check format bench-overhead bench-accounting bench-overload bench-fleet lock clean
+.PHONY: help up test test-engine check format bench-overhead bench-accounting bench-overload bench-fleet lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -25,7 +27,10 @@ up: $(VENV)/.runtime ## Run the gateway on this machine: databases, engine, plan
 	@exec $(BIN)/python -m gateway.cli.main up $(ARGS)
 
 test: $(VENV)/.dev ## Run the whole test suite (ARGS="-k name" for some of it)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+test-engine: $(VENV)/.dev ## Run the tests against two real vLLM servers on the CPU (minutes, 7 GB)
+	@$(BIN)/python -m pytest -n 0 -m engine --timeout 1800 tests/engine $(ARGS)
 
 check: $(VENV)/.dev ## Formatter, linter, types, import contracts (changes nothing)
 	$(BIN)/ruff format --check .
@@ -52,5 +57,5 @@ bench-fleet: $(VENV)/.dev ## Choice of a replica on eight simulated engines (OUT
 lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml
 	@$(BIN)/python deploy/make_locks.py
 
-clean: ## Remove the virtual environment and caches
-	rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+clean: ## Remove the virtual environments and caches
+	rm -rf "$(VENV)" .venv-engine .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
