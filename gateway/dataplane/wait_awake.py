@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.dataplane.ended_errors import ClientGoneError
+from gateway.dataplane.ended_errors import ClientGoneError, GatewayStoppedError
 from gateway.dataplane.wait_turn import keep_alive
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 async def wait_awake(plane: DataPlane, request: ActiveRequest, exchange: HttpExchange) -> None:
     """Return when a replica of ``request.route`` is awake.
 
-    Raises :class:`gateway.errors.UnavailableError` when that takes too long, and
-    :class:`ClientGoneError`; the wake goes on.
+    Raises :class:`gateway.errors.UnavailableError` when that takes too long,
+    :class:`ClientGoneError` and :class:`GatewayStoppedError`; the wake goes on.
     """
     deployment = request.route.fleet.deployment
     keeper = keep_alive(plane, request, exchange)
@@ -34,9 +34,13 @@ async def wait_awake(plane: DataPlane, request: ActiveRequest, exchange: HttpExc
     try:
         replica = await waking
     except asyncio.CancelledError:
-        if request.is_client_gone and waking.cancelled():
+        task = asyncio.current_task()
+        if not waking.cancelled() or (task is not None and task.cancelling()):
+            raise
+        # The wait was ended, not the task (ActiveRequest.end_waiting).
+        if request.is_client_gone:
             raise ClientGoneError("The client left.") from None
-        raise
+        raise GatewayStoppedError("The gateway is shutting down.") from None
     finally:
         request.sleeper = None
     plane.fleets.expect_start(replica.id, deployment.sleep.wake_limit_seconds)

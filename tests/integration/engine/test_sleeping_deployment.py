@@ -10,9 +10,10 @@ import httpx
 import msgspec
 import pytest
 
+from billing.usage.event import RequestStatus
 from gateway.snapshot.model import Deployment, Replica, Route, SleepPolicy
-from tests.factories.snapshots import make_snapshot
-from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
+from tests.factories.snapshots import SECRET, make_snapshot
+from tests.fixtures.data_plane import DataPlaneProcess, bearer, run_data_plane
 from tests.fixtures.processes import wait_for
 from tests.fixtures.streamed import Streamed
 from tests.fixtures.supervised_engine import TOKEN, SupervisedEngine, run_supervised_engine
@@ -121,3 +122,20 @@ def test_an_engine_nobody_asks_goes_to_sleep_when_the_deployment_says(
     engine.wait_for_state("sleeping")
     wait_for(lambda: slept(plane), "the data plane knows")
     assert ask(plane).status_code == 200
+
+
+def test_a_client_that_leaves_meanwhile_is_settled_at_once(
+    plane: DataPlaneProcess, engine: SupervisedEngine
+) -> None:
+    publish(plane, engine)
+    put_to_sleep(plane, engine)
+    opened = plane.opened
+    with httpx.Client(trust_env=False, timeout=0.2) as client, pytest.raises(httpx.ReadTimeout):
+        client.post(
+            plane.url + "/v1/chat/completions",
+            json={"model": "sleeper", "messages": [{"role": "user", "content": "Hi"}]},
+            headers=bearer(SECRET),
+        )
+    close = plane.last_close(opened)
+    assert (close.status, close.http_status) == (RequestStatus.CLIENT_CLOSED, 499)
+    engine.wait_for_state("ready")  # the wake went on
