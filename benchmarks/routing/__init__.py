@@ -1,0 +1,1 @@
+"""The prompt classifier's quality, from the shared file of judged prompts."""

@@ -1,0 +1,219 @@
+"""``forebay router``: train, evaluate, calibrate and explain the prompt classifier, all offline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.errors import CliError
+from gateway.cli.output import Columns, print_json, print_table
+
+if TYPE_CHECKING:
+    from routing.complexity.predictor import Predictor
+    from routing.learned.judged_prompts import JudgedPrompt
+
+app = typer.Typer(no_args_is_help=True, help="The prompt classifier: train it and judge it.")
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A .csv, .jsonl or .parquet.")]
+WeightsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Weights; default: those that are shipped.")
+]
+DatasetOption = Annotated[
+    list[str] | None, typer.Option("--dataset", help="Only this dataset; may be repeated.")
+]
+SplitOption = Annotated[
+    list[str] | None, typer.Option("--split", help="Only rows of this split; may be repeated.")
+]
+TABLE: Columns = (
+    ("DATASET", "dataset"),
+    ("ROUTER", "router"),
+    ("APGR", "apgr"),
+    ("95 %", "interval"),
+    ("CPT50", "cpt50"),
+    ("CPT80", "cpt80"),
+)
+
+
+@app.command()
+def train(
+    file: FileArgument,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the weights go.")],
+    name: Annotated[str, typer.Option(help="What the weights are called.")] = "own",
+    dataset: DatasetOption = None,
+    penalty: Annotated[
+        list[float] | None, typer.Option(help="Regularisation to try; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option()] = 20261130,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON.")] = None,
+) -> None:
+    """Train on the rows whose split is ``train``; no other row is looked at. Needs torch."""
+    _need_learned("torch")
+    from routing.learned.make_weights import make_weights
+    from routing.learned.train import PENALTIES, Plan
+
+    rows = _read(file, dataset, ["train"])
+    plan = Plan(penalties=tuple(penalty or PENALTIES), seed=seed)
+    made = _or_refuse(make_weights, rows, name=name, plan=plan, say=_say)
+    out.write_bytes(made.data)
+    _write_json(report, made.summary)
+    print_json(made.summary)
+
+
+@app.command()
+def evaluate(
+    file: FileArgument,
+    *,
+    weights: WeightsOption = None,
+    dataset: DatasetOption = None,
+    split: SplitOption = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="One SVG a dataset.")
+    ] = None,
+) -> None:
+    """Judge the classifier beside random mix, prompt length, category, each model and an oracle.
+
+    Without ``--split``, on the rows of ``test`` and ``ood``. Needs numpy.
+    """
+    _need_learned("numpy")
+    from routing.learned.evaluate import evaluate as judge
+    from routing.learned.plot import draw_curves
+
+    rows = _read(file, dataset, None)
+    wanted = split or ["test", "ood"]
+    judged = [row for row in rows if row.split in wanted]
+    if not judged:
+        raise CliError(f"no rows of the split {' or '.join(wanted)}")
+    found = judge(_load(weights), judged, fitted_on=[row for row in rows if row.split == "train"])
+    _write_json(report, found)
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        for one, entry in found["datasets"].items():
+            safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in one)
+            (plots / f"{safe}.svg").write_text(draw_curves(one, entry), encoding="utf-8")
+    print_table(list_figures(found), TABLE, empty="nothing to show")
+
+
+@app.command()
+def calibrate(
+    file: FileArgument,
+    *,
+    large_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="At most this share of large calls.")
+    ] = None,
+    cost: Annotated[
+        float | None, typer.Option(min=0, max=1, help="At most this part of the cost of all large.")
+    ] = None,
+    quality: Annotated[
+        float | None, typer.Option(min=0, max=1, help="At least this part of the large quality.")
+    ] = None,
+    times_dearer: Annotated[float, typer.Option(help="Large to small.")] = 100.0,
+    weights: WeightsOption = None,
+    dataset: DatasetOption = None,
+    split: SplitOption = None,
+) -> None:
+    """Find the threshold that meets a target, on rows that were not trained on. Needs numpy."""
+    _need_learned("numpy")
+    from routing.learned.calibrate import Target
+    from routing.learned.calibrate import calibrate as find
+
+    rows = _read(file, dataset, split)
+    target = Target(large_share, cost, quality, times_dearer)
+    print_json(asdict(_or_refuse(find, _load(weights), rows, target)))
+
+
+@app.command()
+def explain(
+    prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
+    *,
+    threshold: Annotated[float | None, typer.Option(help="Also tell which tier serves.")] = None,
+    weights: WeightsOption = None,
+) -> None:
+    """Show what the classifier makes of a prompt, and why."""
+    from routing.complexity.explain import explain_prompt
+
+    text = sys.stdin.read() if prompt == "-" else prompt
+    found = explain_prompt(_load(weights), text)
+    if threshold is not None:
+        found["tier"] = "large" if found["score"] >= threshold else "small"
+    print_json(found)
+
+
+def list_figures(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the table's lines: one a dataset and router."""
+    lines: list[dict[str, Any]] = []
+    for dataset, entry in report["datasets"].items():
+        for router, figures in entry["routers"].items():
+            interval = figures.get("intervals", {}).get("apgr")
+            lines.append(
+                {
+                    "dataset": dataset,
+                    "router": router,
+                    "apgr": f"{figures['apgr']:.3f}",
+                    "interval": f"{interval[0]:.3f}..{interval[1]:.3f}" if interval else "",
+                    "cpt50": f"{figures['cpt50']:.1f}",
+                    "cpt80": f"{figures['cpt80']:.1f}",
+                }
+            )
+    return lines
+
+
+def _read(path: Path, datasets: list[str] | None, splits: list[str] | None) -> list[JudgedPrompt]:
+    from routing.learned.judged_prompts import read_judged_prompts
+
+    try:
+        rows = _or_refuse(read_judged_prompts, path)
+    except OSError as error:
+        raise CliError(f"{path} cannot be read: {error.strerror}") from error
+    rows = [
+        row
+        for row in rows
+        if (not datasets or row.dataset in datasets) and (not splits or row.split in splits)
+    ]
+    if not rows:
+        raise CliError("no rows of this dataset and split")
+    return rows
+
+
+def _load(path: Path | None) -> Predictor:
+    from routing.complexity.predictor import SHIPPED, read_weights
+
+    try:
+        predictor: Predictor = _or_refuse(read_weights, path or SHIPPED)
+    except OSError as error:
+        raise CliError(f"{path or SHIPPED} cannot be read: {error.strerror}") from error
+    return predictor
+
+
+def _or_refuse(function: Any, *arguments: Any, **options: Any) -> Any:
+    """Call; what the caller's file or target is at fault for becomes a sentence."""
+    from routing.complexity.predictor import WeightsError
+    from routing.learned.judged_prompts import DataError
+    from routing.learned.target_error import TargetError
+
+    try:
+        return function(*arguments, **options)
+    except (DataError, TargetError, WeightsError) as error:
+        raise CliError(str(error)) from error
+
+
+def _need_learned(module: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise CliError(f"this needs {module}: pip install forebay[train]")
+
+
+def _write_json(path: Path | None, content: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

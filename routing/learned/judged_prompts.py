@@ -1,0 +1,114 @@
+"""Reading judged prompts: CSV, JSONL or Parquet in the documented format (docs/complexity-routing.md)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+FOLDS = 5
+SPLITS = ("train", "test", "ood")
+
+
+class DataError(ValueError):
+    """The file of judged prompts is not as documented."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPrompt:
+    """One prompt with what both models' answers were worth. ``stem`` keeps variants of a question together."""
+
+    id: str
+    dataset: str
+    category: str
+    prompt: str
+    weak_score: float
+    strong_score: float
+    split: str
+    stem: str
+
+    @property
+    def fold(self) -> int:
+        """The part, 0..FOLDS-1, in which this question is held out while settings are chosen."""
+        return int(sha256(f"fold:{self.stem}".encode()).hexdigest()[:8], 16) % FOLDS
+
+
+def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
+    """Read a file; its ending tells the format.
+
+    Raises:
+        DataError: unknown ending, a missing column, a score that is no number, or no rows.
+    """
+    rows = [_read_row(row, number) for number, row in enumerate(_rows(path), 1)]
+    if not rows:
+        raise DataError(f"{path.name} has no rows")
+    return rows
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file)
+    elif path.suffix in {".jsonl", ".ndjson"}:
+        with path.open(encoding="utf-8") as file:
+            yield from _json_rows(file)
+    elif path.suffix == ".parquet":
+        try:
+            from pyarrow import parquet  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise DataError("Parquet needs pyarrow: pip install forebay[train]") from error
+        yield from parquet.read_table(path).to_pylist()
+    else:
+        raise DataError(f"{path.name}: give a .csv, .jsonl or .parquet file")
+
+
+def _json_rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"line {number} is not JSON") from error
+        if not isinstance(row, dict):
+            raise DataError(f"line {number} is not a JSON object")
+        yield row
+
+
+def _read_row(row: dict[str, Any], number: int) -> JudgedPrompt:
+    prompt = row.get("prompt")
+    if not isinstance(prompt, str) or not prompt:
+        raise DataError(f"row {number} has no prompt")
+    stem = str(row.get("stem_hash") or sha256(prompt.encode("utf-8", "replace")).hexdigest()[:16])
+    split = str(row.get("split") or _split_by(stem))
+    if split not in SPLITS:
+        raise DataError(f"row {number}: split is one of {', '.join(SPLITS)}, not {split!r}")
+    return JudgedPrompt(
+        id=str(row.get("id") or number),
+        dataset=str(row.get("dataset") or "all"),
+        category=str(row.get("category") or ""),
+        prompt=prompt,
+        weak_score=_read_score(row, "weak_score", number),
+        strong_score=_read_score(row, "strong_score", number),
+        split=split,
+        stem=stem,
+    )
+
+
+def _split_by(stem: str) -> str:
+    return "test" if int(sha256(f"split:{stem}".encode()).hexdigest()[:8], 16) % 10 < 3 else "train"
+
+
+def _read_score(row: dict[str, Any], name: str, number: int) -> float:
+    try:
+        score = float(row[name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"row {number}: {name} is not a number") from error
+    # Judges' marks of 1 to 10 go in as they are for evaluation; training brings them to 0..1.
+    if not 0.0 <= score <= 10.0:
+        raise DataError(f"row {number}: {name} is not within 0..10")
+    return score

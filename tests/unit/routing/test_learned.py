@@ -1,0 +1,157 @@
+"""Figures by hand, thresholds, the file of judged prompts; training only where torch is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.complexity.predictor import decode_weights
+from routing.learned.calibrate import Target, choose_threshold
+from routing.learned.curve import (
+    bootstrap,
+    measure_apgr,
+    measure_cpt,
+    measure_entropy,
+    sample_curve,
+)
+from routing.learned.evaluate import evaluate
+from routing.learned.judged_prompts import DataError, JudgedPrompt, read_judged_prompts
+from routing.learned.target_error import TargetError
+
+WEAK = np.array([1.0, 0.0, 1.0, 0.0])
+STRONG = np.array([1.0, 1.0, 1.0, 1.0])
+
+
+def make_rows(count: int) -> list[JudgedPrompt]:
+    """Prompts in which one word tells that only the large model can answer."""
+    rows = []
+    for number in range(count):
+        is_hard = number % 2
+        word = "prove" if is_hard else "say"
+        prompt = f"{word} case{number} item{number % 7}"
+        split = "test" if number % 5 == 0 else "train"
+        rows.append(
+            JudgedPrompt(str(number), "toy", "", prompt, 1.0 - is_hard, 1.0, split, str(number))
+        )
+    return rows
+
+
+def test_recovery_by_hand() -> None:
+    best = STRONG - WEAK
+    assert measure_apgr(best, WEAK, STRONG) == pytest.approx((0.25 + 0.75 + 1 + 1) / 4)
+    assert measure_cpt(best, WEAK, STRONG, 0.5) == 25.0
+    assert measure_cpt(best, WEAK, STRONG, 0.8) == 50.0
+    assert measure_apgr(-best, WEAK, STRONG) == pytest.approx(0.25)
+    curve = sample_curve(best, WEAK, STRONG)
+    assert (curve[0], curve[-1]) == ([0.0, 0.5], [1.0, 1.0])
+
+
+@given(st.lists(st.floats(-1, 1), min_size=4, max_size=4))
+def test_no_ranking_beats_the_oracle(scores: list[float]) -> None:
+    best = measure_apgr(STRONG - WEAK, WEAK, STRONG)
+    assert measure_apgr(scores, WEAK, STRONG) <= best + 1e-9
+
+
+def test_intervals_hold_the_figure_and_repeat() -> None:
+    drawn = np.random.default_rng(5)
+    scores, weak = drawn.random(400), (drawn.random(400) < 0.5).astype(float)
+    strong = np.ones(400)
+    first = bootstrap(scores, weak, strong, times=50, seed=1)
+    low, high = first["apgr"]
+    assert low < measure_apgr(scores, weak, strong) < high
+    assert first == bootstrap(scores, weak, strong, times=50, seed=1)
+
+
+def test_entropy_tells_a_constant() -> None:
+    assert measure_entropy(np.full(50, 0.3)) == 0.0
+    assert measure_entropy(np.linspace(0, 1, 2000)) > 0.98
+
+
+@pytest.mark.parametrize(
+    ("target", "large_share"),
+    [
+        (Target(large_share=0.3), 0.25),
+        (Target(large_share=0.0), 0.0),
+        (Target(cost=0.51), 0.5),
+        (Target(quality=1.0), 0.5),
+        (Target(quality=0.5), 0.0),
+    ],
+)
+def test_thresholds(target: Target, large_share: float) -> None:
+    scores = np.array([0.1, 0.9, 0.2, 0.8])
+    found = choose_threshold(scores, WEAK, STRONG, target)
+    assert found.large_share == large_share
+    assert np.mean(scores >= found.threshold) == large_share
+
+
+def test_equal_scores_are_routed_alike() -> None:
+    with pytest.raises(TargetError):
+        choose_threshold(np.ones(4), WEAK, STRONG, Target(cost=0.001))
+    found = choose_threshold(np.ones(4), WEAK, STRONG, Target(large_share=0.5))
+    assert found.large_share == 0.0
+
+
+def test_targets_are_refused() -> None:
+    scores = np.arange(4.0)
+    for target in (Target(), Target(large_share=0.1, cost=0.2), Target(cost=0.5, times_dearer=1)):
+        with pytest.raises(TargetError):
+            choose_threshold(scores, WEAK, STRONG, target)
+    with pytest.raises(TargetError):
+        choose_threshold(scores, STRONG, WEAK, Target(large_share=0.5))
+
+
+def test_csv_and_jsonl_say_the_same(tmp_path: Path) -> None:
+    jsonl, csv = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    jsonl.write_text('{"id": "1", "prompt": "x, y", "weak_score": 0, "strong_score": 1}\n\n')
+    csv.write_text('id,prompt,weak_score,strong_score\n1,"x, y",0,1\n')
+    assert read_judged_prompts(jsonl) == read_judged_prompts(csv)
+    assert read_judged_prompts(csv)[0].split in {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "{",
+        '{"prompt": ""}',
+        '{"prompt": "x", "weak_score": 0}',
+        '{"prompt": "x", "weak_score": NaN, "strong_score": 1}',
+        '{"prompt": "x", "weak_score": 0, "strong_score": 1, "split": "dev"}',
+    ],
+)
+def test_wrong_files_are_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError):
+        read_judged_prompts(path)
+    with pytest.raises(DataError):
+        read_judged_prompts(tmp_path / "a.txt")
+
+
+def test_training_learns_and_test_rows_change_nothing() -> None:
+    pytest.importorskip("torch", reason="training needs torch: pip install forebay[train]")
+    from routing.learned.make_weights import make_weights
+    from routing.learned.train import Plan
+
+    rows = make_rows(300)
+    plan = Plan(bits=12, penalties=(0.1, 1.0))
+    made = make_weights(rows, name="toy", plan=plan, say=lambda _: None)
+    predictor = decode_weights(made.data)
+    held_out = [row for row in rows if row.split == "test"]
+    report = evaluate(predictor, held_out, times=20)["datasets"]["toy"]
+    assert report["routers"]["classifier"]["apgr"] > 0.7
+    assert json.loads(json.dumps(report)) == report
+    turned = [
+        row
+        if row.split == "train"
+        else JudgedPrompt(row.id, "toy", "", row.prompt, 1.0, 0.0, "test", row.stem)
+        for row in rows
+    ]
+    again = make_weights(turned, name="toy", plan=plan, say=lambda _: None)
+    assert again.data == made.data
