@@ -53,14 +53,21 @@ def _make_launcher(settings: EngineSettings, token: str | None, state_dir: Path)
         grace_seconds=settings.launch.drain_seconds + _MARGIN_SECONDS,
     )
 
+    begin = 0  # of this run's part of the log, which goes on from one run to the next
+
     def start() -> Process:
+        nonlocal begin
+        begin = log.path.stat().st_size if log.is_file and log.path.exists() else 0
         try:
             return LeashedProcess.start(spec)
         except StartError as error:
             raise EngineStartError(str(error)) from error
 
     def explain() -> str:
-        return find_last_line(log.path, ("Error:", "ERROR", "leash:")) if log.is_file else ""
+        if not log.is_file:
+            return ""
+        markers = ("Error:", "ERROR", "leash:")
+        return find_last_line(log.path, markers, passing_over=" WARNING ", begin=begin)
 
     if log.is_file:
         _say(f"its output goes to {log.path}")

@@ -1,0 +1,1 @@
+"""The gateway in front of two real vLLM servers, on the CPU."""
