@@ -17,16 +17,21 @@ import uvloop
 from gateway.dataplane.app import DataPlaneApp
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.http.server import HttpServer
+from gateway.dataplane.metrics.counter_page import CounterPage
+from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.plane import DataPlane
+from gateway.dataplane.report_state import report_state
 
 _GC_THRESHOLD = 20_000  # allocations between collections of the youngest generation
 _PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_worker(config: DataPlaneConfig, listener: socket.socket, index: int) -> None:
-    """Serve on ``listener`` as worker ``index`` until SIGTERM, then drain."""
-    _die_with_parent()
+def run_worker(
+    config: DataPlaneConfig, listener: socket.socket, index: int, page: CounterPage | None
+) -> None:
+    """Serve on ``listener`` as worker ``index`` until SIGTERM, then drain; count in ``page``."""
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it sends SIGTERM
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing has to be drained yet
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the parent blocked them
@@ -34,17 +39,21 @@ def run_worker(config: DataPlaneConfig, listener: socket.socket, index: int) -> 
         level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, listener, index))
+        runner.run(_serve(config, listener, index, page))
 
 
-async def _serve(config: DataPlaneConfig, listener: socket.socket, index: int) -> None:
+async def _serve(
+    config: DataPlaneConfig, listener: socket.socket, index: int, page: CounterPage | None
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    plane = DataPlane(config, loop, index=index)
+    counts = None if page is None else RequestCounts(page)
+    plane = DataPlane(config, loop, index=index, counts=counts)
     app = DataPlaneApp(plane)
     server = HttpServer(loop, handler=app.serve, refuse=app.refuse, writes=plane.writes)
     await plane.join()
+    reporting = None if counts is None else loop.create_task(report_state(plane, counts))
     await server.start(listener)
     # What is here now stays; requests make little garbage that only the collector can free.
     gc.freeze()
@@ -56,11 +65,15 @@ async def _serve(config: DataPlaneConfig, listener: socket.socket, index: int) -
         await server.stop()
         await plane.hand_over()
     finally:
+        if reporting is not None:
+            reporting.cancel()
+        if page is not None:
+            page.publish()
         plane.close()
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel (Linux) to end this worker with its parent, however that ends.
+def die_with_parent() -> None:
+    """Ask the kernel (Linux) to end this process with its parent, however that ends.
 
     A worker without a parent would hold the port and go on serving what nobody watches over. Its
     journal loses nothing by it.
