@@ -4,11 +4,14 @@ What is wrong with a replica has a rank. Some things are never passed over: it d
 what is asked, or was tried. The others only say that any better one comes first: when nothing
 better is left, a replica that is full, asleep or thought to be broken is tried all the same, since
 what we think may be wrong and refusing everybody is the worst answer.
+
+Whether a prompt fits is a guess too. Where it seems to fit nowhere, one of the largest contexts gets
+it, and its engine says whether it was so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from routing.load_view import LoadView
@@ -107,12 +110,30 @@ def _is_full(view: LoadView) -> bool:
 
 def find_missing_capability(view: LoadView, shape: RequestShape) -> Obstacle | None:
     """Return what the replica cannot do of what is asked; what nobody told of, it can."""
-    context_tokens = view.context_tokens
-    if context_tokens is not None and shape.input_tokens + shape.output_tokens > context_tokens:
-        return Obstacle.CONTEXT_TOO_SHORT
     if shape.needs and view.features is not None and not shape.needs <= view.features:
         return Obstacle.LACKS_FEATURE
     adapter = shape.adapter
     if adapter is not None and view.adapters is not None and adapter not in view.adapters:
         return Obstacle.LACKS_ADAPTER
+    context_tokens = view.context_tokens
+    if context_tokens is not None and shape.input_tokens + shape.output_tokens > context_tokens:
+        return Obstacle.CONTEXT_TOO_SHORT
     return None
+
+
+def find_longest(
+    passed_over: Sequence[tuple[LoadView, Obstacle]], shape: RequestShape
+) -> list[LoadView]:
+    """Return the replicas with the longest context of those that all seem too short.
+
+    Empty where one that was tried is long enough: to the others the request would be too long.
+    """
+    short = [view for view, what in passed_over if what is Obstacle.CONTEXT_TOO_SHORT]
+    if not short or any(
+        what is Obstacle.TRIED and find_missing_capability(view, shape) is None
+        for view, what in passed_over
+    ):
+        return []
+    usable = [view for view in short if view.state not in _STATES] or short
+    longest = max(view.context_tokens or 0 for view in usable)
+    return [view for view in usable if view.context_tokens == longest]

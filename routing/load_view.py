@@ -7,6 +7,7 @@ engine, of everybody's requests and a little old; what earlier answers took.
 from __future__ import annotations
 
 from math import exp
+from zlib import crc32
 
 from routing.circuit_breaker import CircuitBreaker
 from routing.outcome import Outcome
@@ -70,6 +71,7 @@ class LoadView:
         "engine_running",
         "engine_waiting",
         "features",
+        "home_seed",
         "in_flight",
         "is_draining",
         "kv_capacity_tokens",
@@ -99,6 +101,7 @@ class LoadView:
         state: ReplicaState = ReplicaState.READY,
     ) -> None:
         self.replica_id = replica_id
+        self.home_seed = crc32(replica_id.encode())  # the same in every worker
         # From the Snapshot; settable.
         self.weight = weight
         self.is_draining = is_draining

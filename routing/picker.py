@@ -6,12 +6,13 @@ import random
 from collections.abc import Collection, Sequence
 
 from routing.decision import Decision, Scores
-from routing.filters import LAST_RESORT_RANKS, Obstacle, find_obstacle
+from routing.filters import LAST_RESORT_RANKS, Obstacle, find_longest, find_obstacle
 from routing.load_view import LoadView
 from routing.policies import PickWeights
-from routing.prefix_index import PrefixIndex
+from routing.prefix_index import BLOCK_BYTES, BLOCK_ENDS, PrefixIndex
 from routing.scorers import (
     score_adapter,
+    score_home,
     score_kv_room,
     score_latency,
     score_load,
@@ -20,7 +21,7 @@ from routing.scorers import (
     work_of,
 )
 from routing.sessions import SessionTable
-from routing.types import RequestShape
+from routing.types import ReplicaState, RequestShape
 
 __all__ = ["Decision", "FleetMemory", "choose"]
 
@@ -30,6 +31,7 @@ SAMPLE = 16  # of more, so many by chance, and who has the prefix or the session
 # the same from all running to one replica.
 MARGIN = 0.05
 TIE = 0.01  # so close, the one drawn first: the last digits must not decide
+_HOME_FACTOR = 0x9E3779B1  # odd, about 2**32 divided by the golden ratio: mixes the high bits
 
 
 class FleetMemory:
@@ -75,40 +77,60 @@ def choose(
         obstacle = find_obstacle(view, shape, now, tried)
         if obstacle is None:
             return Decision(view)
-        return Decision(view, last_resort=obstacle) if obstacle in LAST_RESORT_RANKS else None
-    matches: dict[str, int] = {}
-    holder = None
-    if memory is not None:
-        if shape.blocks and policy.prefix:
-            matches = memory.prefix.match(shape.blocks)
-        if shape.session is not None and policy.session:
-            holder = memory.sessions.find(shape.session)
+        is_tried_all_the_same = (
+            obstacle in LAST_RESORT_RANKS or obstacle is Obstacle.CONTEXT_TOO_SHORT
+        )
+        return Decision(view, last_resort=obstacle) if is_tried_all_the_same else None
+    matches, holder, home = _recall(views, shape, policy, memory)
     looked_at = views
     if len(views) > SCORED_AT_MOST:
-        looked_at = _sample(views, matches, holder, rng)
+        looked_at = _sample(views, matches, (holder, home), rng)
     candidates, passed_over, last_resort = _filter(looked_at, shape, now, tried)
     if last_resort is not None and looked_at is not views:  # others may be better
         looked_at = views
         candidates, passed_over, last_resort = _filter(views, shape, now, tried)
         if len(candidates) > SCORED_AT_MOST:
-            candidates = _sample(candidates, matches, holder, rng)
+            candidates = _sample(candidates, matches, (holder, home), rng)
     if not candidates:
         return None
     if len(candidates) == 1:
         view, scores = candidates[0], []
     else:
-        scores = _score(candidates, shape, policy, now=now, matches=matches, holder=holder)
+        scores = _score(
+            candidates, shape, policy, now=now, matches=matches, holder=holder, home=home
+        )
         view = candidates[_draw(candidates, scores, rng)]
-    depth = matches.get(view.replica_id, 0) if matches else 0
+    cached_tokens = 0
+    if matches and (units := matches.get(view.replica_id)) is not None:
+        cached_tokens = int(units * _tokens_per_unit(shape))
     return Decision(
         view,
         last_resort=last_resort,
-        cached_tokens=shape.input_tokens * depth // len(shape.blocks) if depth else 0,
+        cached_tokens=cached_tokens,
         candidates=candidates,
         scores=scores,
         passed_over=passed_over,
         unseen=len(views) - len(looked_at),
     )
+
+
+def _recall(
+    views: Sequence[LoadView],
+    shape: RequestShape,
+    policy: PickWeights,
+    memory: FleetMemory | None,
+) -> tuple[dict[str, int], str | None, str | None]:
+    """Return who has read how much of the prompt, who served its session, and where it is at home."""
+    matches: dict[str, int] = {}
+    holder = home = None
+    if memory is not None:
+        if shape.blocks and policy.prefix:
+            matches = memory.prefix.match(shape.blocks)
+        if shape.session is not None and policy.session:
+            holder = memory.sessions.find(shape.session)
+    if shape.home_key is not None and not matches and policy.prefix:
+        home = find_home(views, shape.home_key)
+    return matches, holder, home
 
 
 def _filter(
@@ -130,7 +152,9 @@ def _filter(
         return candidates, passed_over, None
     ranks = [LAST_RESORT_RANKS[what] for _, what in passed_over if what in LAST_RESORT_RANKS]
     if not ranks:
-        return [], passed_over, Obstacle.TRIED
+        longest = find_longest(passed_over, shape)
+        left = [(view, what) for view, what in passed_over if view not in longest]
+        return longest, left, Obstacle.CONTEXT_TOO_SHORT if longest else Obstacle.TRIED
     best = min(ranks)
     taken = [(view, what) for view, what in passed_over if LAST_RESORT_RANKS.get(what) == best]
     left = [(view, what) for view, what in passed_over if LAST_RESORT_RANKS.get(what) != best]
@@ -145,13 +169,14 @@ def _score(
     now: float,
     matches: dict[str, int],
     holder: str | None,
+    home: str | None,
 ) -> list[Scores]:
     works = _works(candidates)
     least = min(works)
     load_weight, kv_weight, prefix_weight = policy.load, policy.kv_room, policy.prefix
     latency_weight, session_weight, adapter_weight = policy.latency, policy.session, policy.adapter
     best_ttft = min([view.ttft for view in candidates if view.ttft is not None], default=0.0)
-    tokens_per_block = shape.input_tokens / len(shape.blocks) if matches else 0.0
+    tokens_per_unit = _tokens_per_unit(shape) if matches else 0.0
     adapter = shape.adapter
     scored: list[Scores] = []
     for view, work in zip(candidates, works, strict=True):
@@ -161,9 +186,11 @@ def _score(
         prefix = session = fits = 0.0
         latency = 1.0
         if matches:
-            depth = matches.get(view.replica_id)
-            if depth is not None:
-                prefix = score_prefix(depth * tokens_per_block, excess)
+            units = matches.get(view.replica_id)
+            if units is not None:
+                prefix = score_prefix(units * tokens_per_unit, excess)
+        elif home is not None and view.replica_id == home:
+            prefix = score_home(excess)
         ttft = view.ttft
         if ttft is not None and ttft > best_ttft:
             latency = score_latency(ttft - best_ttft, now - view.ttft_at)
@@ -181,6 +208,29 @@ def _score(
         )
         scored.append((total, work, load, kv_room, prefix, latency, session, fits))
     return scored
+
+
+def _tokens_per_unit(shape: RequestShape) -> float:
+    """Return how many of the prompt's tokens are in one unit of what the index tells."""
+    units = shape.prompt_bytes / BLOCK_BYTES or BLOCK_ENDS[len(shape.blocks) - 1]
+    return shape.input_tokens / units
+
+
+def find_home(views: Sequence[LoadView], key: int) -> str | None:
+    """Return the replica where every worker would have this beginning read first; None: none can.
+
+    The highest of each replica's own hash of ``key``: a replica that comes or goes changes only
+    what is its own. Of many, those after a place that the key names, so that it costs no more.
+    """
+    if len(views) > SCORED_AT_MOST:
+        first = key % len(views)
+        views = views[first : first + SAMPLE]
+    home, highest = None, -1
+    for view in views:
+        value = ((key ^ view.home_seed) * _HOME_FACTOR) & 0xFFFFFFFF
+        if value > highest and view.state is ReplicaState.READY and not view.is_draining:
+            home, highest = view.replica_id, value
+    return home
 
 
 def _works(candidates: Sequence[LoadView]) -> list[float]:
@@ -221,14 +271,16 @@ def _draw_one(candidates: Sequence[LoadView], places: list[int], rng: random.Ran
 
 
 def _sample(
-    views: Sequence[LoadView], matches: dict[str, int], holder: str | None, rng: random.Random
+    views: Sequence[LoadView],
+    matches: dict[str, int],
+    others: tuple[str | None, ...],
+    rng: random.Random,
 ) -> list[LoadView]:
     """Return a bounded part of ``views``: some by chance, and those that know the prompt best."""
     size = len(views)
     places = {int(rng.random() * size) for _ in range(SAMPLE)}
     wanted = set(sorted(matches, key=matches.__getitem__, reverse=True)[:4])
-    if holder is not None:
-        wanted.add(holder)
+    wanted.update(other for other in others if other is not None)
     if wanted:
         places.update(place for place, view in enumerate(views) if view.replica_id in wanted)
     return [views[place] for place in places]

@@ -11,7 +11,11 @@ from collections import OrderedDict
 from collections.abc import Container
 
 BLOCK_BYTES = 1024  # of the request as JSON: about 250 tokens of English
-MAX_BLOCKS = 64  # what comes after 64 KiB does not count
+# Where a prompt's blocks end, in units of BLOCK_BYTES: the further on, the larger they are, so that a
+# long prompt is known to an eighth or better by a third of the entries.
+BLOCK_ENDS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8))
+MAX_BLOCKS = len(BLOCK_ENDS)
+MAX_BYTES = BLOCK_ENDS[-1] * BLOCK_BYTES  # what comes after that does not count
 MAX_INDEX_BLOCKS = 32_768  # of one deployment in one worker: about 12 MB
 MAX_HOLDERS = 32  # replicas per block
 _BYTES_PER_TOKEN = 4
@@ -24,24 +28,39 @@ def blocks_of(prompt: bytes, *, salt: int = 0) -> tuple[int, ...]:
     ``salt`` keeps apart what engines keep apart, such as LoRA adapters. The hashes hold within one
     process only: they are Python's own, keyed by chance, so nobody outside can make two collide.
     """
-    count = min(len(prompt) // BLOCK_BYTES, MAX_BLOCKS)
+    size = len(prompt) // BLOCK_BYTES
     blocks = []
     link = salt
-    for start in range(0, count * BLOCK_BYTES, BLOCK_BYTES):
-        link = hash((link, prompt[start : start + BLOCK_BYTES]))
+    start = 0
+    for unit in BLOCK_ENDS:
+        if unit > size:
+            break
+        end = unit * BLOCK_BYTES
+        link = hash((link, prompt[start:end]))
         blocks.append(link)
+        start = end
     return tuple(blocks)
 
 
-class _Holder:
-    """One replica, and how much it has read since we know it."""
+# By the number of blocks: how large each is, the last first.
+_SPANS = tuple(
+    tuple(
+        end - begin
+        for begin, end in reversed(list(zip((0, *BLOCK_ENDS), BLOCK_ENDS[:count], strict=False)))
+    )
+    for count in range(MAX_BLOCKS + 1)
+)
 
-    __slots__ = ("capacity_blocks", "read_blocks", "replica_id")
+
+class _Holder:
+    """One replica, and how much it has read since we know it, in units of BLOCK_BYTES."""
+
+    __slots__ = ("capacity_units", "read_units", "replica_id")
 
     def __init__(self, replica_id: str) -> None:
         self.replica_id = replica_id
-        self.capacity_blocks: float = float("inf")  # that it can keep
-        self.read_blocks = 0
+        self.capacity_units: float = float("inf")  # that it can keep
+        self.read_units = 0
 
 
 class PrefixIndex:
@@ -63,7 +82,7 @@ class PrefixIndex:
         return len(self._blocks)
 
     def match(self, blocks: tuple[int, ...]) -> dict[str, int]:
-        """Return how many of the leading ``blocks`` each replica has read; none: not there."""
+        """Return how many leading units of ``blocks`` each replica has read; none: not there."""
         known = self._blocks
         if not blocks or blocks[0] not in known:
             return {}
@@ -72,8 +91,8 @@ class PrefixIndex:
         found = {}
         for holder in known[blocks[0]]:
             place = deepest if holder in last else self._find_last_read(holder, blocks, deepest)
-            if holder.read_blocks - known[blocks[place]][holder] <= holder.capacity_blocks:
-                found[holder.replica_id] = place + 1
+            if holder.read_units - known[blocks[place]][holder] <= holder.capacity_units:
+                found[holder.replica_id] = BLOCK_ENDS[place]
         return found
 
     def record(
@@ -86,19 +105,20 @@ class PrefixIndex:
         if holder is None:
             holder = self._holders[replica_id] = _Holder(replica_id)
         if kv_capacity_tokens is not None:
-            holder.capacity_blocks = kv_capacity_tokens * _KV_SHARE * _BYTES_PER_TOKEN / BLOCK_BYTES
-        holder.capacity_blocks = max(holder.capacity_blocks, len(blocks))
+            holder.capacity_units = kv_capacity_tokens * _KV_SHARE * _BYTES_PER_TOKEN / BLOCK_BYTES
+        holder.capacity_units = max(holder.capacity_units, BLOCK_ENDS[len(blocks) - 1])
         known = self._blocks
-        read_at = holder.read_blocks
-        for block in reversed(blocks):  # the first last: a beginning outlives what follows it
+        read_at = holder.read_units
+        # The first last: a beginning outlives what follows it.
+        for block, span in zip(reversed(blocks), _SPANS[len(blocks)], strict=True):
             readers = known.get(block)
             if readers is None:
                 known[block] = {holder: read_at}
-                holder.read_blocks += 1
+                holder.read_units += span
                 continue
             known.move_to_end(block)
             if readers.pop(holder, None) is None:
-                holder.read_blocks += 1
+                holder.read_units += span
                 if len(readers) >= MAX_HOLDERS:
                     del readers[next(iter(readers))]
             readers[holder] = read_at  # at the end: the first is the one that read it longest ago
@@ -109,7 +129,7 @@ class PrefixIndex:
         """The replica has lost what it had read: it was restarted, slept or is gone. At once."""
         holder = self._holders.pop(replica_id, None)
         if holder is not None:
-            holder.capacity_blocks = -1.0  # whatever still names it says nothing
+            holder.capacity_units = -1.0  # whatever still names it says nothing
 
     def _find_last_read(self, holder: _Holder, blocks: tuple[int, ...], end: int) -> int:
         """Return the last place before ``end`` up to which ``holder`` has read; the first it has."""

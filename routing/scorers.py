@@ -19,6 +19,8 @@ REQUEST_TOKENS = 64.0
 OUTPUT_TOKEN_COST = 0.25  # of a token still to be made, in those of prompt
 # A hit counts only where the extra work is at most so many times what it saves.
 GUARD_FACTOR = 2.0
+HOME_SCORE = 0.4  # of a prompt's home; nothing from so much more work there on:
+HOME_TOKENS = 4096.0
 KV_ROOM_ENOUGH = 0.25  # free share from which on more is no better
 HALF_SECONDS = 0.5  # of time to first token beyond the best one, which count half
 
@@ -56,6 +58,14 @@ def score_prefix(cached_tokens: float, excess_tokens: float) -> float:
     if excess_tokens > GUARD_FACTOR * cached_tokens:
         return 0.0
     return cached_tokens / (HALF_TOKENS + cached_tokens)
+
+
+def score_home(excess_tokens: float) -> float:
+    """A little where all workers have such a prompt read first, unless others are less busy.
+
+    Workers learn apart who has read what; so they learn the same.
+    """
+    return HOME_SCORE if excess_tokens <= HOME_TOKENS else 0.0
 
 
 def score_kv_room(view: LoadView, shape: RequestShape) -> float:

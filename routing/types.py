@@ -27,3 +27,5 @@ class RequestShape:
     adapter: str | None = None  # LoRA adapter, by the name that engines know
     session: int | None = None  # hash of what names the conversation
     blocks: tuple[int, ...] = ()  # chained hashes of the prompt's blocks, the first block first
+    prompt_bytes: int = 0  # of which the blocks are the beginning; 0: they are all of it
+    home_key: int | None = None  # hash of the first block, the same in every worker; 32 bits

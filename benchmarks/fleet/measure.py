@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from backends.simulated.pace import Pace
+from backends.simulated.pace import PROFILES, Pace
 from benchmarks.fleet.policies import POLICIES, PolicyMaker, RoundRobin
 from benchmarks.fleet.simulate import Fleet, Run
 from benchmarks.fleet.workload import Workload
@@ -25,6 +25,11 @@ PACE = Pace(
     step_ms_per_sequence=0.2,
     kv_cache_tokens=96_000,
 )
+
+
+# The second is 8 billion parameters in bf16 on one GPU of 80 GB: quick to read a prompt, and with room
+# for all prefixes at once.
+PACES = {"24_gb": PACE, "80_gb": PROFILES["small"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +112,19 @@ def _summarize(runs: Sequence[Run], offered: float) -> Figures:
         for timing in timings
     )
     return Figures(
-        p50_ttft=_quantile(ttfts, 0.5),
-        p99_ttft=_quantile(ttfts, 0.99),
-        p50_e2e=_quantile(e2es, 0.5),
-        p99_e2e=_quantile(e2es, 0.99),
+        p50_ttft=quantile(ttfts, 0.5),
+        p99_ttft=quantile(ttfts, 0.99),
+        p50_e2e=quantile(e2es, 0.5),
+        p99_e2e=quantile(e2es, 0.99),
         hit_share=sum(run.hit_tokens for run in runs) / sum(run.prompt_tokens for run in runs),
         goodput_share=good / len(timings),
         goodput_per_second=offered * good / len(timings),
         p99_ttft_by_seed=tuple(
-            _quantile(sorted(timing.ttft for timing in part), 0.99) for part in counted
+            quantile(sorted(timing.ttft for timing in part), 0.99) for part in counted
         ),
     )
 
 
-def _quantile(ordered: Sequence[float], part: float) -> float:
+def quantile(ordered: Sequence[float], part: float) -> float:
+    """Return the value below which ``part`` of the ascending ``ordered`` lies."""
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

@@ -12,10 +12,12 @@ from gateway.snapshot.model import BreakerPolicy, PickPolicy
 from routing.load_view import Attempt, LoadView
 from routing.outcome import Outcome
 from routing.picker import FleetMemory, choose
+from routing.prefix_index import BLOCK_BYTES
 from routing.types import RequestShape
 
 # What the gateway guesses of each output: it does not know the real one.
 GUESSED_OUTPUT_TOKENS = 180
+_TOKENS_PER_BLOCK = 256
 
 
 class Sent(Protocol):
@@ -118,6 +120,8 @@ class Ours:
             GUESSED_OUTPUT_TOKENS,
             session=request.session,
             blocks=request.router_blocks,
+            prompt_bytes=BLOCK_BYTES * request.input_tokens // _TOKENS_PER_BLOCK,
+            home_key=request.home_key,
         )
         decision = choose(
             self._views,

@@ -9,11 +9,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from zlib import crc32
 
 from backends.simulated.kv_cache import BLOCK_TOKENS
-from routing.prefix_index import MAX_BLOCKS
+from routing.prefix_index import BLOCK_ENDS
 
-_ROUTER_BLOCK = 16  # engine blocks, 256 tokens: about what routing.prefix_index takes for one
+_ROUTER_BLOCK = 16  # engine blocks, 256 tokens: about a unit of routing.prefix_index
 SYSTEM_PROMPTS = 20
 _ZIPF_EXPONENT = 1.0
 
@@ -31,7 +32,15 @@ class Request:
     @property
     def router_blocks(self) -> tuple[int, ...]:
         """The names that a router knows, which looks at larger blocks."""
-        return self.engine_blocks[_ROUTER_BLOCK - 1 :: _ROUTER_BLOCK][:MAX_BLOCKS]
+        names = self.engine_blocks
+        ends = [end * _ROUTER_BLOCK for end in BLOCK_ENDS]
+        return tuple([names[end - 1] for end in ends if end <= len(names)])
+
+    @property
+    def home_key(self) -> int | None:
+        """The hash of the first block that all workers share."""
+        names = self.engine_blocks
+        return crc32(b"%d" % names[_ROUTER_BLOCK - 1]) if len(names) >= _ROUTER_BLOCK else None
 
 
 def shared_prefixes(rng: random.Random, requests: int, per_second: float) -> list[Request]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -13,12 +14,12 @@ from gateway.snapshot.model import BreakerPolicy, PickPolicy
 from routing.filters import Obstacle
 from routing.load_view import LoadView
 from routing.outcome import Outcome
-from routing.picker import Decision, FleetMemory, choose
+from routing.picker import Decision, FleetMemory, choose, find_home
 from routing.types import ReplicaState, RequestShape
 
 POLICY = PickPolicy()
 SHAPE = RequestShape(input_tokens=1000, output_tokens=200)
-LONG = RequestShape(input_tokens=8000, output_tokens=200, blocks=tuple(range(100, 132)), session=7)
+LONG = RequestShape(input_tokens=8000, output_tokens=200, blocks=tuple(range(100, 116)), session=7)
 
 
 def make_views(count: int, **fields: Any) -> list[LoadView]:
@@ -163,7 +164,6 @@ def test_never_draining_incapable_or_tried_ones(count: int) -> None:
     hard: list[tuple[dict[str, Any], RequestShape, tuple[str, ...]]] = [
         ({"is_draining": True}, SHAPE, ()),
         ({"state": ReplicaState.DRAINING}, SHAPE, ()),
-        ({"context_tokens": 1199}, SHAPE, ()),
         ({"features": frozenset({"chat"})}, RequestShape(1, 1, needs=frozenset({"tools"})), ()),
         ({"adapters": frozenset()}, RequestShape(1, 1, adapter="law"), ()),
         ({}, SHAPE, tuple(f"rep_{number}" for number in range(count))),
@@ -171,6 +171,72 @@ def test_never_draining_incapable_or_tried_ones(count: int) -> None:
     for fields, shape, tried in hard:
         views = make_views(count, **fields)
         assert choose(views, shape, POLICY, now=1.0, rng=random.Random(1), tried=tried) is None
+
+
+@pytest.mark.parametrize("count", [1, 4, 300])
+def test_case_59_what_seems_to_fit_nowhere_goes_to_one_of_the_longest(count: int) -> None:
+    views = make_views(count, context_tokens=1199)
+    views[-1].context_tokens = 1190 if count > 1 else 1199
+    views[0].is_draining = count > 1
+    decision = pick(views)
+    assert decision.last_resort is Obstacle.CONTEXT_TOO_SHORT
+    assert decision.view.context_tokens == 1199
+    assert decision.view.is_draining is False
+    refused = (
+        pick(views, tried=tuple(view.replica_id for view in views[1:-1])) if count > 1 else None
+    )
+    assert refused is None or refused.view is views[-1]
+
+
+def test_case_59_a_short_replica_does_not_stand_in_for_a_long_one_that_was_tried() -> None:
+    views = make_views(2, context_tokens=1199)
+    views[1].context_tokens = 1200
+    assert pick_often(views) == {"rep_1": 200}
+    views[1].state = ReplicaState.FAILED
+    assert pick_often(views) == {"rep_1": 200}
+    rng = random.Random(1)
+    assert choose(views, SHAPE, POLICY, now=1.0, rng=rng, tried=("rep_1",)) is None
+
+
+def test_a_short_context_does_not_hide_what_can_never_be() -> None:
+    views = make_views(2, context_tokens=10, features=frozenset({"chat"}))
+    shape = RequestShape(1000, 1, needs=frozenset({"tools"}))
+    assert choose(views, shape, POLICY, now=1.0, rng=random.Random(1)) is None
+
+
+def test_workers_that_know_nothing_of_a_prompt_send_it_to_the_same_replica() -> None:
+    views = make_views(8)
+    homes: Counter[str] = Counter()
+    for number in range(400):
+        shape = RequestShape(8000, 200, home_key=crc32(b"%d" % number))
+        (home,) = pick_often(views, shape) if number < 20 else (pick(views, shape).view.replica_id,)
+        homes[home] += 1
+    assert len(homes) == 8
+    assert max(homes.values()) < 2 * 400 / 8
+    shape = RequestShape(8000, 200, home_key=7)
+    chosen = pick(views, shape).view
+    others = [view for view in views if view is not chosen]
+    for view in others:  # who has read it counts, home or not
+        memory = FleetMemory()
+        memory.record(view, RequestShape(8000, 200, blocks=LONG.blocks))
+        known = RequestShape(8000, 200, blocks=LONG.blocks, home_key=7)
+        assert pick_often(views, known, memory=memory) == {view.replica_id: 200}
+    chosen.begin(RequestShape(6000, 100), 0.0)
+    assert chosen.replica_id not in pick_often(views, shape)
+
+
+def test_a_prompts_home_changes_only_when_it_goes_itself() -> None:
+    views = make_views(8)
+    for key in range(100):
+        home = find_home(views, key)
+        left = [view for view in views if view.replica_id != f"rep_{key % 8}"]
+        if home != f"rep_{key % 8}":
+            assert find_home(left, key) == home
+    many = make_views(300)
+    found = Counter(find_home(many, crc32(b"%d" % key)) for key in range(3000))
+    assert len(found) > 250
+    shape = RequestShape(8000, 200, home_key=crc32(b"x"))
+    assert len(pick_often(many, shape)) == 1
 
 
 def test_what_nobody_told_of_a_replica_it_can_do() -> None:

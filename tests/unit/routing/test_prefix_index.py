@@ -25,7 +25,15 @@ def test_what_engines_keep_apart_has_other_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("size", "count"),
-    [(0, 0), (BLOCK_BYTES - 1, 0), (BLOCK_BYTES, 1), (1_000_000, MAX_BLOCKS)],
+    [
+        (0, 0),
+        (BLOCK_BYTES - 1, 0),
+        (BLOCK_BYTES, 1),
+        (9 * BLOCK_BYTES, 8),  # from the eighth on they are larger
+        (10 * BLOCK_BYTES, 9),
+        (63 * BLOCK_BYTES, MAX_BLOCKS - 1),
+        (1_000_000, MAX_BLOCKS),
+    ],
 )
 def test_only_whole_blocks_count_and_not_too_many(size: int, count: int) -> None:
     assert len(blocks_of(b"x" * size)) == count
@@ -38,6 +46,9 @@ def test_each_replica_matches_as_far_as_it_has_read() -> None:
     index.record("c", (7,))
     assert index.match((1, 2, 3, 4, 5)) == {"a": 4, "b": 2}
     assert index.match((1,)) == {"a": 1, "b": 1}
+    index.record("d", tuple(range(20, 40)))
+    assert index.match(tuple(range(20, 40))) == {"d": 64}
+    assert index.match((*range(20, 30), 0)) == {"d": 12}
     assert index.match((8, 3)) == {}
     assert index.match(()) == {}
 
@@ -69,7 +80,7 @@ def test_what_a_replica_has_no_room_to_keep_does_not_count() -> None:
     capacity = 40 * BLOCK_BYTES // 4 * 2  # tokens; half of it keeps 40 blocks
     index.record("a", (1, 2), kv_capacity_tokens=capacity)
     for number in range(3):
-        index.record("a", tuple(range(number * 100 + 100, number * 100 + 112)))
+        index.record("a", tuple(range(number * 100 + 100, number * 100 + 110)))
     assert index.match((1, 2)) == {"a": 2}
     index.record("a", (50, 51, 52, 53))
     assert index.match((1, 2)) == {}
