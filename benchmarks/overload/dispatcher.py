@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import math
 import signal
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -21,6 +22,9 @@ from gateway.dataplane.fair_queue import FairQueue
 from gateway.dataplane.queue_order import BATCH, INTERACTIVE
 from gateway.dataplane.queue_slot import QueueRefusedError
 
+_STREAM_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+_DONE = b"data: [DONE]"
 _PROMPT_COST = 0.05  # of a prompt's token, in those of output: prompts are read many at a time
 
 
@@ -33,8 +37,8 @@ class Dispatcher:
         self.engine = Poster(options.engine)
         self._options = options
 
-    async def serve(self, secret: str, raw: bytes) -> bytes:
-        """Return the whole reply's bytes."""
+    async def serve(self, secret: str, raw: bytes, send: Callable[[bytes], None]) -> None:
+        """Send the reply, a stream as it comes."""
         body: dict[str, Any] = msgspec.json.decode(raw)
         priority = BATCH if body["model"] == "bulk" else INTERACTIVE
         try:
@@ -48,16 +52,33 @@ class Dispatcher:
                 deadline_seconds=self._options.deadline_seconds,
             )
         except QueueRefusedError as refusal:
-            return _refuse(refusal)
+            send(_refuse(refusal))
+            return
         cost = None
         try:
             body["model"] = "simulated"
-            reply = await self.engine.post("/v1/chat/completions", msgspec.json.encode(body), {})
+            relay = _StreamRelay(send)
+            reply = await self.engine.post(
+                "/v1/chat/completions", msgspec.json.encode(body), {}, relay.take
+            )
             if reply.status == 200:
                 cost = len(raw) / 4 * _PROMPT_COST + count_output(reply.body)
         finally:
             slot.leave(cost)
-        return _reply(reply.status, reply.body)
+        send(_LAST_CHUNK if relay.has_begun else _reply(reply.status, reply.body))
+
+
+class _StreamRelay:
+    """Passes the pieces of a stream on."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self.has_begun = False
+
+    def take(self, piece: bytes) -> None:
+        head = b"" if self.has_begun else _STREAM_HEAD
+        self.has_begun = True
+        self._send(b"%b%x\r\n%b\r\n" % (head, len(piece), piece))
 
 
 class _Usage(msgspec.Struct):
@@ -69,7 +90,9 @@ class _Answer(msgspec.Struct):
 
 
 def count_output(body: bytes) -> int:
-    """Return the output tokens of a whole reply."""
+    """Return the output tokens of a whole reply, or of a stream whose last event has them."""
+    if body.startswith(b"data: "):
+        body = body.rstrip().removesuffix(_DONE).rstrip().rpartition(b"data: ")[2]
     return msgspec.json.decode(body, type=_Answer).usage.completion_tokens
 
 
@@ -124,10 +147,9 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_reply(200, b""))
             return
         try:
-            reply = await self._dispatcher.serve(self._secret, body)
+            await self._dispatcher.serve(self._secret, body, self._transport.write)
         except (OSError, EOFError):
-            reply = _reply(502, b"")
-        self._transport.write(reply)
+            self._transport.abort()  # whatever of a reply has left is not whole
 
 
 async def _run(options: argparse.Namespace) -> None:

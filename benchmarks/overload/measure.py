@@ -24,6 +24,8 @@ class Level:
     attempts_per_second: float  # served, refused and left
     p50_seconds: float | None  # of the served
     p99_seconds: float | None
+    p50_first_seconds: float | None  # to first content, of the streams that were admitted
+    p99_first_seconds: float | None
     counts: dict[str, int]
 
 
@@ -52,7 +54,7 @@ async def measure_level(target: Target, plan: Plan, times: float, capacity: floa
     sender = Sender("one", target.secrets[0], target.models[0], times * capacity)
     tallies = await _run(target, plan, sender)
     tally = tallies["one"]
-    seconds = sorted(tally.seconds)
+    seconds, first = sorted(tally.seconds), sorted(tally.first_seconds)
     attempts = len(seconds) + tally.refused + tally.left + tally.failed
     return Level(
         times_capacity=times,
@@ -62,6 +64,8 @@ async def measure_level(target: Target, plan: Plan, times: float, capacity: floa
         attempts_per_second=attempts / plan.measured_seconds,
         p50_seconds=_quantile(seconds, 0.5),
         p99_seconds=_quantile(seconds, 0.99),
+        p50_first_seconds=_quantile(first, 0.5),
+        p99_first_seconds=_quantile(first, 0.99),
         counts=_counts(tally),
     )
 
@@ -106,7 +110,7 @@ async def _run(target: Target, plan: Plan, *senders: Sender) -> dict[str, Tally]
 
 def _counts(tally: Tally) -> dict[str, int]:
     names: Any = type(tally).__slots__
-    return {name: getattr(tally, name) for name in names if name != "seconds"}
+    return {name: getattr(tally, name) for name in names if not name.endswith("seconds")}
 
 
 def _quantile(ordered: list[float], part: float) -> float | None:

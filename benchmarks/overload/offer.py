@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from benchmarks.overload.plan import (
     MAX_OUTPUT_TOKENS,
     PATIENCE_SECONDS,
     PROMPT_BYTES,
+    SLO_FIRST_SECONDS,
     SLO_SECONDS,
     Sender,
     Target,
@@ -21,6 +23,7 @@ from benchmarks.overload.plan import (
 from benchmarks.overload.post import Poster
 
 _PATH = "/v1/chat/completions"
+_CONTENT = re.compile(rb'"content": ?"[^"]')  # the first piece may have the role alone
 
 
 @dataclass(slots=True)
@@ -29,8 +32,10 @@ class Tally:
 
     arrived: int = 0
     good: int = 0  # served within the SLO
+    good_streams: int = 0  # of these
     good_tokens: int = 0
     late: int = 0  # served, but too late
+    late_first: int = 0  # of these, streams that had their first content too late
     served_tokens: int = 0
     refused: int = 0  # attempts
     refused_without_retry_after: int = 0
@@ -38,6 +43,7 @@ class Tally:
     gave_up: int = 0  # refused until their patience ended
     failed: int = 0  # anything else
     seconds: list[float] = field(default_factory=list)  # of the served, first byte to last
+    first_seconds: list[float] = field(default_factory=list)  # of the streams, to first content
 
 
 class OpenLoop:
@@ -100,7 +106,8 @@ class OpenLoop:
         now = asyncio.get_running_loop().time
         tally = self.tallies[sender.name]
         give_up_at = now() + PATIENCE_SECONDS
-        body = _body(sender.model, next(self._numbers))
+        number = next(self._numbers)
+        body = _body(sender.model, number, is_stream=number % 2 == 1)
         tally.arrived += self._is_measuring
         while True:
             retry_after = await self._try(sender, tally, body)
@@ -116,9 +123,16 @@ class OpenLoop:
         now = asyncio.get_running_loop().time
         asked_at = now()
         headers = {"authorization": f"Bearer {sender.secret}"}
+        first_at: float | None = None
+
+        def note_first(piece: bytes) -> None:
+            nonlocal first_at
+            if first_at is None and _CONTENT.search(piece):
+                first_at = now()
+
         try:
             async with asyncio.timeout(sender.timeout_seconds):
-                reply = await self._poster.post(_PATH, body, headers)
+                reply = await self._poster.post(_PATH, body, headers, note_first)
         except TimeoutError:
             tally.left += self._is_measuring
             return None
@@ -140,20 +154,29 @@ class OpenLoop:
         seconds, tokens = now() - asked_at, count_output(reply.body)
         tally.seconds.append(seconds)
         tally.served_tokens += tokens
-        if seconds <= SLO_SECONDS:
+        is_first_late = False
+        if first_at is not None:
+            tally.first_seconds.append(first_at - asked_at)
+            is_first_late = first_at - asked_at > SLO_FIRST_SECONDS
+        if seconds <= SLO_SECONDS and not is_first_late:
             tally.good += 1
+            tally.good_streams += first_at is not None
             tally.good_tokens += tokens
         else:
             tally.late += 1
+            tally.late_first += is_first_late
         return None
 
 
-def _body(model: str, number: int) -> bytes:
+def _body(model: str, number: int, *, is_stream: bool) -> bytes:
+    """Return a chat, every other one to be streamed."""
+    stream = {"stream": True, "stream_options": {"include_usage": True}} if is_stream else {}
     text = f"{number} ".ljust(PROMPT_BYTES, "x")
     return msgspec.json.encode(
         {
             "model": model,
             "messages": [{"role": "user", "content": text}],
             "max_tokens": MAX_OUTPUT_TOKENS,
+            **stream,
         }
     )

@@ -49,7 +49,8 @@ class ClaimSender:
             self._task.cancel()
 
     async def _send_all(self) -> None:
-        while self._asked:
+        task = asyncio.current_task()
+        while self._asked and not (task is not None and task.cancelling()):
             asked, self._asked = self._asked, []
             asked = [each for each in asked if not each[2].done()]
             if asked:

@@ -85,7 +85,8 @@ class RedisFollower:
             self._task.cancel()
 
     async def _follow_all(self) -> None:
-        while self._followed:
+        task = asyncio.current_task()
+        while self._followed and not (task is not None and task.cancelling()):
             self._news.clear()
             try:
                 async with asyncio.timeout(_READ_SECONDS):

@@ -205,7 +205,8 @@ class RedisPublisher:
 
     async def _send_until_idle(self) -> None:
         renew_at = self._loop.time() + RENEW_SECONDS
-        while self._owned or self._marked:
+        task = asyncio.current_task()
+        while (self._owned or self._marked) and not (task is not None and task.cancelling()):
             await _wait(self._wake, renew_at - self._loop.time())
             await _wait(self._urgent, _GATHER_SECONDS)
             if self._loop.time() >= renew_at:

@@ -137,7 +137,10 @@ class RedisStore:
             self._probe = self._loop.create_task(self._wait_for_redis())
 
     async def _wait_for_redis(self) -> None:
-        while True:
+        task = asyncio.current_task()
+        # Asked each time: before Python 3.12 `asyncio.wait_for`, which redis-py uses, may swallow
+        # a cancellation. So in the tasks beside this one.
+        while task is None or not task.cancelling():
             await asyncio.sleep(_PROBE_SECONDS)
             try:
                 await go_to_owner(self._client, PROBE_KEY)

@@ -19,15 +19,17 @@ REPLAY_LINE: HeaderLines = b"x-forebay-idempotent-replay: true\r\n"
 _STALLED_SECONDS = 300.0  # a client that takes nothing for so long has left, whatever TCP says
 _SLICE_BYTES = 128 * 1024  # sent at once of a stored reply; then the client is asked
 # What stood there when the reply was made is no longer true when it is replayed.
-_PASSING = b"x-ratelimit-"
+_PASSING = (b"x-ratelimit-", b"x-forebay-budget-warning")
 
 
-async def serve_recording(recording: Recording, exchange: HttpExchange, *, is_owner: bool) -> None:
-    """Serve a reply until its end.
+async def serve_recording(
+    recording: Recording, exchange: HttpExchange, *, is_owner: bool, lines: HeaderLines = b""
+) -> None:
+    """Serve a reply until its end; ``lines``: what is true now, for a replay.
 
     Raises :class:`ApiError` while nothing was sent, and :class:`ClientLeftError`.
     """
-    reader = _Reader(recording, exchange, is_owner=is_owner)
+    reader = _Reader(recording, exchange, is_owner=is_owner, lines=lines)
     recording.readers += 1
     try:
         await reader.serve()
@@ -40,18 +42,23 @@ async def serve_recording(recording: Recording, exchange: HttpExchange, *, is_ow
 class _Reader:
     """One client's way through a recording."""
 
-    __slots__ = ("_exchange", "_index", "_is_owner", "_pieces", "_recording")
+    __slots__ = ("_exchange", "_index", "_is_owner", "_lines", "_pieces", "_recording")
 
-    def __init__(self, recording: Recording, exchange: HttpExchange, *, is_owner: bool) -> None:
+    def __init__(
+        self, recording: Recording, exchange: HttpExchange, *, is_owner: bool, lines: HeaderLines
+    ) -> None:
         self._recording = recording
         self._exchange = exchange
         self._is_owner = is_owner
+        self._lines = lines
         self._pieces = recording.pieces
         self._index = 0
 
     async def serve(self) -> None:
         head = await self._head()
-        headers = head.headers if self._is_owner else _lasting_lines(head.headers) + REPLAY_LINE
+        headers = head.headers
+        if not self._is_owner:
+            headers = _lasting_lines(headers) + REPLAY_LINE + self._lines
         if head.is_stream:
             self._exchange.begin_stream(head.status, headers)
             await self._serve_stream()
@@ -156,7 +163,7 @@ def _joined(pieces: list[bytes]) -> bytes:
 
 
 def _lasting_lines(headers: HeaderLines) -> HeaderLines:
-    if _PASSING not in headers:
+    if not any(name in headers for name in _PASSING):
         return headers
     lines = headers.split(b"\r\n")
     return b"\r\n".join([line for line in lines if not line.startswith(_PASSING)])

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from gateway.dataplane.answer import error_answer
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
+from gateway.dataplane.http.head import HeaderLines
 from gateway.dataplane.idempotency.local_store import LocalStore
 from gateway.dataplane.idempotency.recorder import RecordingExchange
 from gateway.dataplane.idempotency.recording import End, Recording
@@ -21,6 +22,7 @@ from gateway.dataplane.idempotency.store import IdempotencyLimits, IdempotencySt
 from gateway.errors import ApiError
 
 Run = Callable[[HttpExchange], Awaitable[None]]
+CountReplay = Callable[[], Awaitable[HeaderLines]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,17 +45,25 @@ class Idempotency:
         body: bytes,
         request_id: str,
         run: Run,
+        count_replay: CountReplay,
     ) -> None:
         """Serve a request whose header is ``key``: by ``run``, or by an earlier run's reply.
 
         ``scope`` is the project's id; ``body`` is unpacked. ``run`` is given an exchange that
-        outlives the client's own. Raises :class:`ApiError` for what is refused here, and
+        outlives the client's own; ``count_replay`` is asked before an earlier reply is served, and
+        returns header lines for it. Raises :class:`ApiError` for what is refused here, and
         :class:`ClientLeftError`.
         """
         request = once_request(key=key, scope=scope, endpoint=endpoint, body=body)
         claimed = await self._store.claim(request)
         if isinstance(claimed, Recording):
-            await serve_recording(claimed, exchange, is_owner=False)
+            claimed.readers += 1  # it is read, also while we ask
+            try:
+                lines = await count_replay()
+                await serve_recording(claimed, exchange, is_owner=False, lines=lines)
+            finally:
+                claimed.readers -= 1
+                claimed.wake()
             return
         if exchange.is_gone:  # nothing has been spent yet
             claimed.finish(End.LOST)

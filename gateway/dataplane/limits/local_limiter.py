@@ -6,6 +6,7 @@ Redis is away; ``share`` is for that.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
@@ -14,13 +15,14 @@ from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.counters import Counters
 from gateway.dataplane.limits.left_charges import LeftCharges
 from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan, Tightest
+from gateway.dataplane.limits.types import Outcome
 from gateway.dataplane.limits.unposted import Unposted
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.left_charges import LeftJournal
-    from gateway.dataplane.limits.types import Claim, Outcome
+    from gateway.dataplane.limits.types import Claim, LimitPlan
     from gateway.snapshot.model import Budget, Snapshot
 
 
@@ -32,6 +34,23 @@ def monotonic_us() -> int:
 def wall_us() -> int:
     """Return microseconds since the epoch."""
     return time.time_ns() // 1000
+
+
+def _find_warnings(windows: tuple[WindowState, ...], hold: int) -> tuple[Budget, ...] | None:
+    """Return the soft budgets that are used up; None if a hard one has no room for ``hold``."""
+    warnings: tuple[Budget, ...] = ()
+    for window in windows:
+        used, amount = window.used, window.amount
+        if not window.is_hard:
+            if used >= amount:
+                warnings += (window.owner.budget,)
+        elif (
+            used >= amount
+            or used + hold > amount
+            or (window.allowance is not None and not window.has_room(hold))
+        ):
+            return None
+    return warnings
 
 
 class LocalLimiter:
@@ -64,34 +83,40 @@ class LocalLimiter:
         now_us = self._monotonic_us()
         input_tokens, output_tokens = claim.input_tokens, claim.output_tokens
         costs = (1, input_tokens, output_tokens, input_tokens + output_tokens)
-        levels = []
-        for bucket in plan.buckets:
-            cost = costs[bucket.metric]
-            # What TokenBucket.level_at does, here without a call: this is the hot loop.
-            level = bucket.level
+        levels: list[float] = []
+        requests = tokens = None
+        requests_room = tokens_room = math.inf
+        buckets = plan.buckets
+        for bucket in buckets:  # as TokenBucket.level_at and plan.take, without a call
+            metric, amount, level = bucket.metric, bucket.amount, bucket.level
+            cost = costs[metric]
             elapsed_us = now_us - bucket.at_us
             if elapsed_us > 0:
-                level -= elapsed_us * bucket.amount / bucket.period_us
+                level -= elapsed_us * amount / bucket.period_us
                 if level < 0.0:  # noqa: PLR1730  (max() is a call)
                     level = 0.0
-            if level + cost > bucket.room and not bucket.has_room(level, cost):
+            after = level + cost
+            if after > bucket.room and not bucket.has_room(level, cost):
                 return self._refuse(claim, plan, now_us)
-            levels.append(level + cost)
+            levels.append(after)
+            room = amount - after
+            if metric:
+                if room < tokens_room:
+                    tokens, tokens_room = bucket, room
+            elif room < requests_room:
+                requests, requests_room = bucket, room
         for lease in plan.leases:
             if lease.count >= lease.amount:
                 return self._refuse(claim, plan, now_us)
-        warnings: tuple[Budget, ...] = ()
-        windows: tuple[WindowState, ...] = ()
-        if plan.budgets:
-            windows = plan.find_windows(claim.started_at_us)
-            for window in windows:
-                if window.is_hard:
-                    if not window.has_room(claim.hold_nano):
-                        return self._refuse(claim, plan, now_us)
-                elif window.used >= window.amount:
-                    warnings += (window.owner.budget,)
+        windows = plan.find_windows(claim.started_at_us) if plan.budgets else ()
+        warnings = _find_warnings(windows, claim.hold_nano) if windows else ()
+        if warnings is None:
+            return self._refuse(claim, plan, now_us)
         self._hold(claim, plan, windows, now_us)
-        return explain.admitted(plan.take(levels, now_us), warnings)
+        for bucket, level in zip(buckets, levels):  # noqa: B905  (made together; costs time)
+            bucket.level = level
+            bucket.at_us = now_us
+        return explain.admitted((requests, tokens), warnings)
 
     def take(
         self,
@@ -133,6 +158,16 @@ class LocalLimiter:
         )
         assert outcome is not None  # noqa: S101  (something struck, or this was not called)
         return outcome
+
+    def peek(self, plan: LimitPlan) -> Outcome:
+        """Return how a plan stands, consuming nothing."""
+        resolved = self.counters.resolve(plan)
+        now_us = self._monotonic_us()
+        requests, tokens = explain.standings(
+            resolved, [bucket.level_at(now_us) for bucket in resolved.buckets]
+        )
+        windows = resolved.find_windows(self._wall_us())
+        return Outcome(None, requests, tokens, explain.used_up(windows))
 
     def top_up(self, claim: Claim, *, output_tokens: int, hold_nano: int) -> Budget | None:
         """Reserve more for a running request; return the hard budget without room for it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,6 +92,8 @@ class Membership:
         self.is_ready = False  # every worker has written back what is its own
         self._run_id = b"unknown"
         self._is_away = False  # and that has been logged
+        self._is_moved = False  # another node has what this connection was for
+        self._followed_at = -math.inf  # when such a move was followed last
         self._wake = asyncio.Event()
         self._tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -149,7 +152,17 @@ class Membership:
                 self._say_away(str(error))
             finally:
                 self._tried.set()
-            await asyncio.sleep(PROBE_SECONDS)
+            if not self._is_to_follow_at_once():
+                await asyncio.sleep(PROBE_SECONDS)
+
+    def _is_to_follow_at_once(self) -> bool:
+        """Tell whether our keys have only moved; of nodes that send us round, once a second."""
+        is_moved, self._is_moved = self._is_moved, False
+        now = asyncio.get_running_loop().time()
+        if not is_moved or now - self._followed_at < PROBE_SECONDS:
+            return False
+        self._followed_at = now
+        return True
 
     async def _connect(self) -> RespConnection:
         connection = await connect(
@@ -159,9 +172,8 @@ class Membership:
             on_lost=self._on_lost,
         )
         try:
-            with contextlib.suppress(
-                RedisAwayError
-            ):  # INFO may be forbidden; a lost line shows next
+            # INFO may be forbidden; a lost line shows next.
+            with contextlib.suppress(RedisAwayError):
                 found = _RUN_ID.search(await connection.ask(b"INFO", b"server"))
                 self._run_id = found[1] if found else b"unknown"
             for text in self._scripts.texts.values():
@@ -263,6 +275,7 @@ class Membership:
     def _on_lost(self, reason: str) -> None:
         self._wake.set()
         if self.connection is not None:
+            self._is_moved = reason.startswith("MOVED ")
             self._own.remember()
             self.connection = None
             self._go_alone()

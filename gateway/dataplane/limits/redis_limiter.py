@@ -30,7 +30,7 @@ from gateway.dataplane.limits.redis_top_up import TopUps
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
-    from gateway.dataplane.limits.types import Claim, Outcome
+    from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
     from gateway.snapshot.model import Budget, Snapshot
 
 DECISION_SECONDS = 0.1  # Redis answers within it, or is away
@@ -121,13 +121,16 @@ class RedisLimiter:
         try:
             return await future
         except BaseException:
-            # Cancelled: before the answer, which then finds the future so; or between the answer
-            # and this task's turn to see it.
+            # Before the answer, which then finds it so; or before this task's turn to see it.
             if not future.done():
                 future.cancel()
             elif not future.cancelled() and future.exception() is None:
                 self._undo(claim)
             raise
+
+    def peek(self, plan: LimitPlan) -> Outcome:
+        """Return how a plan stood when this worker last heard, less what has drained since."""
+        return self._book.peek(plan)
 
     def _admit_alone(self, claim: Claim) -> Outcome:
         outcome = self._book.admit(claim)
@@ -185,8 +188,7 @@ class RedisLimiter:
         if outcome.refusal is None and calls.plan.leases:
             self._own.running[claim.request_id] = claim
         if self._is_to_wait(outcome) and not future.done():
-            loop = asyncio.get_running_loop()
-            loop.call_later(WAIT_SECONDS, self._ask_again, claim, future)
+            asyncio.get_running_loop().call_later(WAIT_SECONDS, self._ask_again, claim, future)
         else:
             self._answer(claim, future, outcome)
 

@@ -76,7 +76,16 @@ class ConcurrencyLimit:
 class ResolvedPlan:
     """Every counter that a claim on one LimitPlan touches."""
 
-    __slots__ = ("buckets", "budgets", "encoded", "leases", "token_buckets")
+    __slots__ = (
+        "_current",
+        "_ends_us",
+        "_starts_us",
+        "buckets",
+        "budgets",
+        "encoded",
+        "leases",
+        "token_buckets",
+    )
 
     def __init__(
         self,
@@ -89,6 +98,9 @@ class ResolvedPlan:
         self.leases = leases
         self.budgets = budgets
         self.encoded: object = None  # the Redis limiter's own
+        # The windows that were looked up last, and the time that is in all of them.
+        self._current: tuple[WindowState, ...] = ()
+        self._starts_us = self._ends_us = 0
 
     def take(self, levels: Sequence[float], now_us: int) -> Tightest:
         """Set the levels after a claim; return the request and the token bucket with least room."""
@@ -108,13 +120,27 @@ class ResolvedPlan:
 
     def find_windows(self, started_at_us: int) -> tuple[WindowState, ...]:
         """Return the window of each budget that a request belongs to."""
+        current = self._current
+        if self._starts_us <= started_at_us < self._ends_us:
+            for budget, window in zip(self.budgets, current):  # noqa: B905  (made together)
+                if budget.current is not window:
+                    break
+            else:
+                return current
+        return self._look_up_windows(started_at_us)
+
+    def _look_up_windows(self, started_at_us: int) -> tuple[WindowState, ...]:
+        """Do so, and keep them for the next if they are the current ones of all budgets."""
         windows = []
         for budget in self.budgets:
             window = budget.current
             if not window.start_us <= started_at_us < window.end_us:
                 window = budget.find_window(started_at_us)
             windows.append(window)
-        return tuple(windows)
+        self._current = tuple(windows)
+        self._starts_us = max((window.start_us for window in windows), default=0)
+        self._ends_us = min((window.end_us for window in windows), default=0)
+        return self._current
 
 
 Tightest = tuple["LimitBucket | None", "LimitBucket | None"]  # of requests, of tokens

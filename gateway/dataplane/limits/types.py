@@ -93,6 +93,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 class Limiter(Protocol):
     """Decides on claims. All methods but :meth:`admit` and :meth:`top_up` return at once."""
 
+    def peek(self, plan: LimitPlan) -> Outcome:
+        """Return how a plan stands, as far as this process knows, consuming nothing."""
+
     def admit(self, claim: Claim) -> Outcome | Awaitable[Outcome]:
         """Decide on a claim, all or nothing.
 

@@ -66,6 +66,7 @@ class Worker:
                 body=body,
                 request_id=f"req_{self.port}_{self.runs}",
                 run=self._run,
+                count_replay=_count_replay,
             )
         except ApiError as error:
             error_answer(error).send(exchange, "req_refused")
@@ -80,6 +81,10 @@ class Worker:
 
     def _note_left(self) -> None:
         self.is_left = True
+
+
+async def _count_replay() -> bytes:
+    return b""
 
 
 @dataclass

@@ -6,6 +6,7 @@ import pytest
 
 from billing.budgets.spend_feed import SpendFeed, WindowSpend
 from billing.budgets.window import window_at
+from gateway.dataplane.limits.types import Standing
 from tests.factories.limits import (
     JOURNAL,
     SECOND,
@@ -261,3 +262,19 @@ async def test_a_top_up_needs_money(rig: LimiterRig) -> None:
     assert await rig.top_up(claim, 10, 0) is None  # no money asked for
     rig.settle(claim, output_tokens=30, charge_nano=UNIT // 4)
     await rig.take(plan, output_tokens=10, hold_nano=3 * UNIT // 4)
+
+
+async def test_a_look_consumes_nothing(rig: LimiterRig) -> None:
+    soft = make_budget("1", is_hard=False)
+    plan = make_plan(make_limit("requests", 5), make_limit("total_tokens", 90), soft)
+    assert rig.limiter.peek(plan).requests == Standing(5, 5, 0)
+    outcome = await rig.ask(plan, input_tokens=20, output_tokens=10, hold_nano=UNIT)
+    for _ in range(9):
+        seen = rig.limiter.peek(plan)
+        assert (seen.refusal, seen.requests, seen.tokens) == (
+            *(None, outcome.requests, outcome.tokens),
+        )
+        assert seen.warnings == (soft,)
+    rig.advance(60)
+    assert rig.limiter.peek(plan).tokens == Standing(90, 90, 0)
+    assert (await rig.ask(plan, input_tokens=90, output_tokens=0)).refusal is None

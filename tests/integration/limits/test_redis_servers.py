@@ -102,6 +102,26 @@ async def test_holds_and_limits_stay_when_their_slot_moves(cluster: Cluster) -> 
     await asyncio.gather(*(limiter.close() for limiter in limiters))
 
 
+async def test_a_moved_slot_is_followed_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the next probe; and of nodes that send us round, once in the time between two."""
+    monkeypatch.setattr("gateway.dataplane.limits.membership.PROBE_SECONDS", 3600.0)
+    url = cluster.url_of(cluster.stranger_to(KEY))
+    limiter = RedisLimiter(url, "jrn_0", decision_seconds=5)
+    await limiter.start()
+    await until_ready(limiter)
+    port = await asyncio.to_thread(cluster.move_slot_of, KEY)
+    assert (await limiter.admit(claim_on(PLAN))).refusal is None
+    await until_ready(limiter)
+    with redis.Redis(port=port) as node:
+        assert node.hget("{forebay}:state", "jrn_0") is not None
+    membership = limiter._membership
+    membership.fail("MOVED 1 127.0.0.1:1")
+    assert not membership._is_to_follow_at_once()
+    await limiter.close()
+
+
 async def _until_moved(*limiters: RedisLimiter) -> None:
     """Have each ask something, and so be told that what it asks for has moved."""
     for limiter in limiters:
