@@ -32,7 +32,7 @@ from admin_ui.control_records import (
     Route,
     Usage,
 )
-from admin_ui.fleet_records import Deployment, LedRoute, Replica
+from admin_ui.fleet_records import Deployment, LedRoute, Reconciliation, Replica
 from admin_ui.limit_records import Budget, Credit, Named, RateLimit
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -191,6 +191,10 @@ class ControlClient:
     async def list_engines(self, token: str) -> list[EngineRow]:
         """Return every replica with the outcome of a probe made now."""
         return _decode(await self._send("GET", "/engines", token=token), Listing[EngineRow]).data
+
+    async def get_reconciliation(self, token: str) -> Reconciliation:
+        """Return our token counts beside the engines' own, of the last day."""
+        return _decode(await self._send("GET", "/reconciliation", token=token), Reconciliation)
 
     async def get_journals(self, token: str) -> Journals:
         """Return the metering counters over all journals."""

@@ -162,7 +162,7 @@ class Receipt(Record, frozen=True, kw_only=True):
 
 
 class EngineRow(Record, frozen=True, kw_only=True):
-    """One replica as its probe saw it; ``kv_cache_usage`` is a fraction from 0 to 1."""
+    """One replica as its probe saw it; usage and share are fractions from 0 to 1."""
 
     deployment: str
     engine_model: str | None = None
@@ -173,6 +173,11 @@ class EngineRow(Record, frozen=True, kw_only=True):
     running: float | None = None
     waiting: float | None = None
     kv_cache_usage: float | None = None
+    kv_capacity_tokens: int | None = None
+    prefix_hit_share: float | None = None
+    context_tokens: int | None = None
+    adapters: tuple[str, ...] = ()
+    loaded_adapters: tuple[str, ...] = ()
     checked_at: datetime | None = None
     error: str | None = None
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from admin_ui.control_records import Record
 
 
@@ -53,3 +55,42 @@ class LedRoute(Record, frozen=True, kw_only=True):
     name: str
     deployment: str = ""
     fallbacks: tuple[str, ...] = ()
+
+
+class Tokens(Record, frozen=True, kw_only=True):
+    """Input and output tokens."""
+
+    input: int
+    output: int
+
+
+class Shares(Record, frozen=True, kw_only=True):
+    """Fractions from 0 to 1."""
+
+    input: float
+    output: float
+
+
+class Drift(Record, frozen=True, kw_only=True):
+    """Our counts beside the engines' own, of one deployment in one hour.
+
+    ``excess`` is what the engines counted beyond ours and what running, aborted and failed requests
+    explain; below 0: what they counted less.
+    """
+
+    hour: datetime
+    deployment: str
+    tokens: Tokens
+    engine_tokens: Tokens
+    excess: Tokens
+    excess_share: Shares
+    is_over: bool
+
+
+class Reconciliation(Record, frozen=True, kw_only=True):
+    """The comparison of the last day, and the rule that says what drift is."""
+
+    percent: float
+    min_tokens: int
+    is_over: bool
+    data: tuple[Drift, ...] = ()

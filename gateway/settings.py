@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     host: Annotated[str, AfterValidator(_host)] = "127.0.0.1"
     port: Port = 8080  # 0: any free one
     admin_port: Port = 8081  # 0: any free one
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None  # None: no metrics
     workers: Annotated[int, Field(ge=1, le=512)] | None = None  # None: one a core
 
     database_url: Annotated[str, AfterValidator(_database_url)] | None = Field(
@@ -163,6 +164,11 @@ class Settings(BaseSettings):
         if settings.port and settings.port == settings.admin_port:
             raise SettingsError(
                 f"The port and the admin port are both {settings.port}; they must differ."
+            )
+        if settings.metrics_port in {settings.port, settings.admin_port}:
+            raise SettingsError(
+                f"FOREBAY_METRICS_PORT ({settings.metrics_port}) is another part's port; it must"
+                " be one of its own."
             )
         return settings
 

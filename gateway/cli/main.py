@@ -19,6 +19,7 @@ from gateway.cli import (
     processes,
     reconcile,
     replicas,
+    router,
     routes,
     setup,
     simulate,
@@ -72,6 +73,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(replicas.app, name="replicas")
 app.add_typer(routes.app, name="routes")
+app.add_typer(router.app, name="router")
 app.add_typer(prices.app, name="prices")
 app.add_typer(limits.app, name="limits")
 app.add_typer(budgets.app, name="budgets")

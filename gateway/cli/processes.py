@@ -104,6 +104,7 @@ def dataplane(
             DataPlaneConfig(
                 host=settings.host,
                 port=settings.port,
+                metrics_port=settings.metrics_port,
                 workers=settings.workers or os.cpu_count() or 1,
                 journal_dir=settings.journal_dir,
                 snapshot_path=settings.state_dir / "snapshot" / "snapshot.json",

@@ -1,7 +1,8 @@
 """What a first start needs so that one request can be served and charged: made once, then kept.
 
 Everything happens in one transaction. Later starts create only what is missing, and point the
-embedded engine's replica at where that engine is now.
+replica that a start made, known by its label, at where its engine is now. What an admin has made of
+the rest stays: other replicas, where the route leads, and that this replica is gone.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from gateway.controlplane.passwords import hash_password
 _CURRENCY = "USD"
 _KEY_NAME = "first key"
 _TURN = 0x666972737400  # an advisory lock of our own
+# Of the replica that is ours to move. Without it, or with another value, a replica is an admin's.
+EMBEDDED_LABEL = ("forebay", "embedded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +66,16 @@ class BootstrapResult:
     """What is there now.
 
     ``is_new_admin`` and ``is_new_key``: the given password, the given secret, is now the one that
-    works; otherwise whatever was set earlier still is. ``is_engine_changed``: the model is served by
-    another engine than before. ``created`` names all that is new.
+    works; otherwise whatever was set earlier still is. ``replica_id`` is None when the replica of an
+    earlier start is gone. ``is_engine_changed``: it leads to another engine than before. ``created``
+    names all that is new.
     """
 
     organization_id: str
     project_id: str
     price_book_id: str
     deployment_id: str
-    replica_id: str
+    replica_id: str | None
     route_id: str
     is_new_admin: bool
     is_new_key: bool
@@ -115,9 +119,13 @@ class _Bootstrap:
         organization = await self._ensure_organization(book)
         project = await self._ensure_project(organization)
         is_new_admin = await self._ensure_admin(organization)
-        deployment = await self._ensure_deployment()
-        replica, is_engine_changed = await self._ensure_replica(deployment)
-        route, is_route_moved = await self._ensure_route(deployment)
+        deployment, is_new_deployment = await self._ensure_deployment()
+        replica: Replica | None = None
+        if is_new_deployment:
+            replica, is_engine_changed = await self._add_replica(deployment), True
+        else:
+            replica, is_engine_changed = self._follow_engine(deployment)
+        route = await self._ensure_route(deployment)
         await self._ensure_price(organization.price_book_id or book.id, route)
         is_new_key = await self._ensure_key(project)
         return BootstrapResult(
@@ -125,11 +133,11 @@ class _Bootstrap:
             project_id=project.id,
             price_book_id=organization.price_book_id or book.id,
             deployment_id=deployment.id,
-            replica_id=replica.id,
+            replica_id=None if replica is None else replica.id,
             route_id=route.id,
             is_new_admin=is_new_admin,
             is_new_key=is_new_key,
-            is_engine_changed=is_engine_changed or is_route_moved,
+            is_engine_changed=is_engine_changed,
             created=tuple(self._created),
         )
 
@@ -187,54 +195,52 @@ class _Bootstrap:
         await self._session.flush()
         return True
 
-    async def _ensure_deployment(self) -> Deployment:
+    async def _ensure_deployment(self) -> tuple[Deployment, bool]:
         name = self._wanted.deployment_name
         deployment = await catalog.find_deployment(self._session, name)
-        if deployment is None:
-            self._created.append("deployment")
-            deployment = await catalog_service.create_deployment(
-                self._session, name=name, engine_model=self._wanted.engine_model, now=self._now
-            )
-        return deployment
+        if deployment is not None:
+            return deployment, False
+        self._created.append("deployment")
+        deployment = await catalog_service.create_deployment(
+            self._session, name=name, engine_model=self._wanted.engine_model, now=self._now
+        )
+        return deployment, True
 
-    async def _ensure_replica(self, deployment: Deployment) -> tuple[Replica, bool]:
-        """Return the replica that is the engine's, the deployment's oldest, and if it changed."""
-        base_url = normalize_engine_address(self._wanted.replica_base_url)
-        if not deployment.replicas:
-            self._created.append("replica")
-            replica = await catalog_service.add_replica(
-                self._session,
-                deployment=deployment.id,
-                base_url=base_url,
-                secret=self._wanted.replica_secret,
-                now=self._now,
-            )
-            return replica, True
-        replica = deployment.replicas[0]
+    async def _add_replica(self, deployment: Deployment) -> Replica:
+        self._created.append("replica")
+        return await catalog_service.add_replica(
+            self._session,
+            deployment=deployment.id,
+            base_url=normalize_engine_address(self._wanted.replica_base_url),
+            secret=self._wanted.replica_secret,
+            now=self._now,
+            settings={"labels": dict([EMBEDDED_LABEL])},
+        )
+
+    def _follow_engine(self, deployment: Deployment) -> tuple[Replica | None, bool]:
+        """Point the replica of an earlier start at the engine; return it, and if that was new."""
+        replica = _find_embedded(deployment)
+        if replica is None:
+            return None, False
         is_changed = catalog_service.change_engine(
             self._session,
             deployment=deployment,
             replica=replica,
             engine_model=self._wanted.engine_model,
-            base_url=base_url,
+            base_url=normalize_engine_address(self._wanted.replica_base_url),
             secret=self._wanted.replica_secret,
         )
         return replica, is_changed
 
-    async def _ensure_route(self, deployment: Deployment) -> tuple[Route, bool]:
-        """Return the route, and whether it led elsewhere until now.
-
-        The engine that this start was given is the one to serve its model: one that served it in an
-        earlier start may be gone.
-        """
+    async def _ensure_route(self, deployment: Deployment) -> Route:
+        """Return the route; one that is there leads wherever it was led to."""
         route = await catalog.find_route(self._session, self._wanted.route)
         if route is None:
             self._created.append("route")
             route = await route_service.create_route(
                 self._session, name=self._wanted.route, deployment=deployment.id, now=self._now
             )
-            return route, False
-        return route, route_service.move_route(self._session, route=route, deployment=deployment)
+        return route
 
     async def _ensure_price(self, price_book_id: str, route: Route) -> None:
         prices = await pricing.list_price_history(
@@ -271,3 +277,16 @@ class _Bootstrap:
             secret=self._wanted.api_key_secret,
         )
         return True
+
+
+def _find_embedded(deployment: Deployment) -> Replica | None:
+    name, value = EMBEDDED_LABEL
+    for replica in deployment.replicas:
+        if replica.labels.get(name) == value:
+            return replica
+    # Starts before the label made it and its deployment in one transaction, at one time.
+    for replica in deployment.replicas:
+        if not replica.labels and replica.created_at == deployment.created_at:
+            replica.labels = dict([EMBEDDED_LABEL])
+            return replica
+    return None

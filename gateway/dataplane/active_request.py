@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.estimate import Guess
     from gateway.dataplane.fleet import Fleet, ServedReplica
     from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.metrics.request_counts import RequestCounts
     from gateway.dataplane.queue_slot import Waiter
     from gateway.dataplane.reservation import Reservation
     from gateway.dataplane.serving_table import ServedRoute
@@ -48,6 +49,7 @@ class ActiveRequest:
     __slots__ = (
         "_active",
         "_attempt",
+        "_counts",
         "_exchange",
         "_journal",
         "_progress_at",
@@ -87,6 +89,7 @@ class ActiveRequest:
         clock: Callable[[], float],
         reservation: Reservation | None,
         guess: Guess | None,
+        counts: RequestCounts | None = None,
     ) -> None:
         """Start the state of an admitted request; ``clock`` is the event loop's."""
         self.identity = identity
@@ -99,6 +102,7 @@ class ActiveRequest:
         self._journal = journal
         self._exchange = exchange
         self._active = active
+        self._counts = counts  # None: nobody asks for metrics
         self.attempt_at = self._progress_at = clock()
         self._progress_usage: TokenUsage | None = None
         self.connection: EngineConnection | None = None
@@ -159,6 +163,8 @@ class ActiveRequest:
         )
         if self.reservation is not None:
             self.reservation.settle(self.status, self.usage, self._journal.point)
+        if self._counts is not None:
+            self._counts.settled(self)
 
     def interrupt(self) -> None:
         """Settle a request that the worker's end cuts off: billed for what came till now."""
@@ -194,6 +200,8 @@ class ActiveRequest:
         if connection is not None and self.replica is not None:
             self.replica.endpoint.release(connection)
         attempt.end(self.clock(), outcome, retry_after_seconds=retry_after_seconds)
+        if self._counts is not None:
+            self._counts.attempt_ended(self.route.deployment, outcome)
         if outcome is Outcome.ANSWERED:
             self._note_success()
 

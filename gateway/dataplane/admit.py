@@ -92,4 +92,5 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
         clock=plane.loop.time,
         reservation=reservation,
         guess=guess,
+        counts=plane.counts,
     )

@@ -50,6 +50,8 @@ class DataPlaneApp:
                 return
             answer = await self._serve_other(exchange)
         except ApiError as error:
+            if self._plane.counts is not None:
+                self._plane.counts.refused(error)
             answer = error_answer(error)
         except ClientLeftError:
             return  # before its request was whole: nothing to serve, nobody to tell

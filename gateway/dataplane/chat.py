@@ -32,12 +32,14 @@ from gateway.dataplane.ended_errors import ClientGoneError
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import backend_error
 from gateway.dataplane.read_request import parse_request, read_body
+from gateway.dataplane.standing import add_standing, count_replay
 from gateway.dataplane.try_routes import try_routes
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.plane import DataPlane
+    from gateway.dataplane.serving_table import ServedRoute
 
 # We have tried elsewhere already: SDKs that do so by themselves would multiply it.
 _NO_MORE_RETRIES = b"x-should-retry: false\r\n"
@@ -57,23 +59,29 @@ async def serve_generation(
     """
     table = plane.serving_table()
     caller = authenticate(exchange.headers, table)
-    body = await read_body(exchange, plane.config.max_body_bytes)
-    wanted = parse_request(body, endpoint)
-    route = choose_route(table, caller, wanted.model)
-    arrival = Arrival(caller, route, wanted, body, endpoint, request_id, arrived_at_us)
-    key = exchange.headers.get(b"idempotency-key")
-    if key is None:
-        await _generate(plane, arrival, exchange)
-    else:
-        await plane.idempotency.serve_once(
-            exchange,
-            key=key,
-            scope=caller.project_id,
-            endpoint=endpoint,
-            body=body,
-            request_id=request_id,
-            run=partial(_generate, plane, arrival),
-        )
+    route: ServedRoute | None = None
+    try:
+        body = await read_body(exchange, plane.config.max_body_bytes)
+        wanted = parse_request(body, endpoint)
+        route = choose_route(table, caller, wanted.model)
+        arrival = Arrival(caller, route, wanted, body, endpoint, request_id, arrived_at_us)
+        key = exchange.headers.get(b"idempotency-key")
+        if key is None:
+            await _generate(plane, arrival, exchange)
+        else:
+            await plane.idempotency.serve_once(
+                exchange,
+                key=key,
+                scope=caller.project_id,
+                endpoint=endpoint,
+                body=body,
+                request_id=request_id,
+                run=partial(_generate, plane, arrival),
+                count_replay=partial(count_replay, plane, arrival),
+            )
+    except ApiError as error:
+        add_standing(error, plane, caller, route)
+        raise
 
 
 async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:

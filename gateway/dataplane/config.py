@@ -19,6 +19,7 @@ class DataPlaneConfig:
     redis_url: str | None = None
     control_url: str | None = None  # receipts are asked for here, e.g. http://127.0.0.1:8081
     internal_token: str | None = None  # proves to the control plane who is asking
+    metrics_port: int | None = None  # GET /metrics on ``host``; None: nowhere
     max_body_bytes: int = 32 * 1024 * 1024
     max_reply_bytes: int = 256 * 1024 * 1024
     max_frame_bytes: int = 16 * 1024 * 1024

@@ -30,6 +30,10 @@ _RETRY_AFTER_SECONDS = 2.0
 _MAX_RETRY_AFTER_SECONDS = 86_400.0
 _URL = re.compile(r"https?://[^\s\"']+")  # an engine's own address is nobody's business
 
+# vLLM gives it no code of its own; clients know OpenAI's.
+CONTEXT_CODE = "context_length_exceeded"
+_CONTEXT = re.compile(r"maximum (?:context|model) length")
+
 # The client's own doing, with the status of our contract (422 never).
 _CLIENT_STATUSES = {400: 400, 404: 404, 405: 400, 413: 413, 415: 400, 422: 400, 429: 429}
 
@@ -39,6 +43,8 @@ class EngineRefusalError(ApiError):
 
     def __init__(self, status: int, detail: ErrorDetail, message: str) -> None:
         code = detail.code if isinstance(detail.code, str) else None
+        if code is None and status == 400 and _CONTEXT.search(message):
+            code = CONTEXT_CODE
         super().__init__(message, code=code or "engine_refused", param=detail.param)
         self.status = status
         self.type = "rate_limit_error" if status == 429 else "invalid_request_error"

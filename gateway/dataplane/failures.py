@@ -9,7 +9,7 @@ from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.dispatch import NoReplicaError
 from gateway.dataplane.ended_errors import BudgetEndedError, ClientGoneError, GatewayStoppedError
-from gateway.dataplane.engine_errors import EngineRefusalError, backend_error
+from gateway.dataplane.engine_errors import CONTEXT_CODE, EngineRefusalError, backend_error
 from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
 from routing.outcome import Outcome
 
@@ -25,6 +25,11 @@ class Failure:
     may_retry: bool  # another replica, or another try, may succeed
     retry_after_seconds: float | None = None
     is_timeout: bool = False
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether it fits no such engine: one with a longer context may take it, at no risk."""
+        return self.code == CONTEXT_CODE
 
 
 def read_failure(error: ApiError | BackendError) -> Failure:

@@ -10,6 +10,7 @@ import msgspec
 from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
 from gateway.dataplane.authenticate import authenticate
 from gateway.dataplane.choose_route import choose_route, is_allowed
+from gateway.dataplane.standing import standing_lines, telling_standing
 
 if TYPE_CHECKING:
     from gateway.dataplane.http.head import RequestHeaders
@@ -28,7 +29,8 @@ def list_models(plane: DataPlane, headers: RequestHeaders) -> WholeAnswer:
         for name, served in sorted(table.routes.items())
         if is_allowed(caller, name)
     ]
-    return WholeAnswer(200, _encode({"object": "list", "data": models}), JSON_TYPE)
+    headers_now = JSON_TYPE + standing_lines(plane, caller, None)
+    return WholeAnswer(200, _encode({"object": "list", "data": models}), headers_now)
 
 
 def get_model(plane: DataPlane, headers: RequestHeaders, name: str) -> WholeAnswer:
@@ -39,8 +41,10 @@ def get_model(plane: DataPlane, headers: RequestHeaders, name: str) -> WholeAnsw
     table = plane.serving_table()
     caller = authenticate(headers, table)
     known = name if name in table.routes else unquote(name)
-    served = choose_route(table, caller, known)
-    return WholeAnswer(200, _encode(_model(served.route)), JSON_TYPE)
+    with telling_standing(plane, caller):
+        served = choose_route(table, caller, known)
+    headers_now = JSON_TYPE + standing_lines(plane, caller, served)
+    return WholeAnswer(200, _encode(_model(served.route)), headers_now)
 
 
 def _model(route: Route) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.limits.membership import Places
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import LimitPlan
+from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.read_left_charges import count_left_charges
 from gateway.dataplane.request_ids import RequestIds
 from gateway.dataplane.serving_table import (
@@ -43,14 +44,20 @@ class DataPlane:
     """The state of a worker process."""
 
     def __init__(
-        self, config: DataPlaneConfig, loop: asyncio.AbstractEventLoop, *, index: int
+        self,
+        config: DataPlaneConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        index: int,
+        counts: RequestCounts | None = None,
     ) -> None:
         """Open the journal and look for a Snapshot; raises JournalUnavailableError.
 
-        ``index``: which of the ``config.workers`` this is.
+        ``index``: which of the ``config.workers`` this is. ``counts``: None where nobody asks.
         """
         self.config = config
         self.loop = loop
+        self.counts = counts
         # No byte to a client or an engine leaves before the records it stands for are flushed.
         self.writes = WriteQueue(loop, before=self._flush_journal)
         self.journal = JournalWriter(
@@ -96,6 +103,11 @@ class DataPlane:
         for task in self._tasks:
             task.add_done_callback(_log_end)
         self.prober.start()
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """Return the Snapshot that is served; None before the first."""
+        return self._snapshot
 
     def serving_table(self) -> ServingTable:
         """Return what is served now.

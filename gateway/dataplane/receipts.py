@@ -14,6 +14,7 @@ from urllib.parse import quote
 from backends.errors import BackendError
 from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
 from gateway.dataplane.authenticate import authenticate
+from gateway.dataplane.standing import standing_lines, telling_standing
 from gateway.errors import NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ async def get_receipt(plane: DataPlane, headers: RequestHeaders, request_id: str
     unavailable while the control plane is.
     """
     caller = authenticate(headers, plane.serving_table())
+    with telling_standing(plane, caller):
+        body = await _find_receipt(plane, request_id, caller.project_id)
+    return WholeAnswer(200, body, JSON_TYPE + standing_lines(plane, caller, None))
+
+
+async def _find_receipt(plane: DataPlane, request_id: str, project_id: str) -> bytes:
     not_found = NotFoundError("There is no such request.", code="request_not_found")
     if not _REQUEST_ID.fullmatch(request_id):
         raise not_found
@@ -44,7 +51,7 @@ async def get_receipt(plane: DataPlane, headers: RequestHeaders, request_id: str
     )
     if plane.control is None:
         raise unavailable
-    path = f"/api/v1/receipts/{request_id}?project_id={quote(caller.project_id)}"
+    path = f"/api/v1/receipts/{request_id}?project_id={quote(project_id)}"
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             status, body = await _fetch(plane.control, path)
@@ -54,7 +61,7 @@ async def get_receipt(plane: DataPlane, headers: RequestHeaders, request_id: str
         raise not_found
     if status != 200:
         raise unavailable
-    return WholeAnswer(200, body, JSON_TYPE)
+    return body
 
 
 async def _fetch(endpoint: Endpoint, path: str) -> tuple[int, bytes]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from gateway.dataplane.estimate import Guess
 from gateway.openai_schema.requests import ChatCompletionRequest
-from routing.prefix_index import BLOCK_BYTES, MAX_BLOCKS, blocks_of
+from routing.prefix_index import BLOCK_BYTES, MAX_BYTES, blocks_of
 from routing.types import RequestShape
 
 if TYPE_CHECKING:
@@ -36,13 +37,17 @@ def shape_of(
     adapters = fleet.deployment.capabilities.adapters
     engine_model = request.route.engine_model
     adapter = engine_model if adapters is not None and engine_model in adapters else None
+    prompt = b"" if len(fleet.views) == 1 else _beginning_of(arrival.body)
+    salt = b"" if adapter is None else adapter.encode()
     return RequestShape(
         guess.input_tokens,
         guess.output_tokens,
         needs=_needs_of(arrival) if fleet.has_capabilities else frozenset(),
         adapter=adapter,
         session=_session_of(arrival, headers),
-        blocks=() if len(fleet.views) == 1 else _blocks_of(arrival.body, adapter),
+        blocks=blocks_of(prompt, salt=hash(salt)) if prompt else (),
+        prompt_bytes=len(arrival.body),
+        home_key=crc32(prompt[:BLOCK_BYTES], crc32(salt)) if prompt else None,
     )
 
 
@@ -77,16 +82,16 @@ def _session_of(arrival: Arrival, headers: RequestHeaders) -> int | None:
     return hash((arrival.caller.id, named)) if named else None
 
 
-def _blocks_of(body: bytes, adapter: str | None) -> tuple[int, ...]:
-    """Return the prompt's blocks, from where it begins in the body.
+def _beginning_of(body: bytes) -> bytes:
+    """Return the prompt's first bytes, from where it begins in the body; none of a small one.
 
-    What follows it there (other members) can only be in the last ones.
+    What follows it there (other members) can only be in the last block.
     """
     if len(body) < BLOCK_BYTES:
-        return ()
+        return b""
     starts = [start for key in _PROMPT_KEYS if (start := body.find(key)) >= 0]
     if not starts:
-        return ()
+        return b""
     start = min(starts)
-    salt = 0 if adapter is None else hash(adapter)
-    return blocks_of(body[start : start + BLOCK_BYTES * MAX_BLOCKS], salt=salt)
+    beginning = body[start : start + MAX_BYTES]
+    return beginning if len(beginning) >= BLOCK_BYTES else b""

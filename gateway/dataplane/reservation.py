@@ -67,15 +67,14 @@ class Reservation(Claim):
             raise PermissionDeniedError(
                 "This model has no price, so no budget could hold its use.", code="route_unpriced"
             )
-        tokens, output = guess.input_tokens, guess.output_tokens
-        super().__init__(
-            request_id,
-            plan,
-            input_tokens=tokens,
-            output_tokens=output,
-            hold_nano=0 if price is None or not plan.budgets else price.nano(tokens, output),
-            started_at_us=at_us,
-        )
+        # What Claim.__init__ does, without the call: one of these is made for each request.
+        self.request_id = request_id
+        self.plan = plan
+        self.input_tokens = tokens = guess.input_tokens
+        self.output_tokens = output = guess.output_tokens
+        self.hold_nano = 0 if price is None or not plan.budgets else price.nano(tokens, output)
+        self.started_at_us = at_us
+        self.state = None
         self._limiter = limiter
         self._guess = guess
         self._price = price
@@ -116,7 +115,8 @@ class Reservation(Claim):
         """Put the real counts in the place of the reserved ones."""
         tokens, output = usage.input_tokens, usage.output_tokens
         charge = 0
-        if status not in BILLED_STATUSES:
+        is_completed = status is RequestStatus.COMPLETED
+        if not is_completed and status not in BILLED_STATUSES:
             tokens = output = 0
         elif tokens is None or output is None:  # unknown: what was reserved stands, until the
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
@@ -130,7 +130,7 @@ class Reservation(Claim):
             charge_nano=charge,
             journal_point=journal_point,
         )
-        if status is RequestStatus.COMPLETED and usage.output_tokens is not None and tokens:
+        if is_completed and usage.output_tokens is not None and tokens:
             self._guess.learn(tokens, output)
 
     async def follow_price(self, price: IntegerCharge | None) -> bool:

@@ -54,14 +54,17 @@ class SpendHolder:
 
 async def follow_redis(redis_url: str, holder: SpendHolder) -> None:
     """Offer what Redis has, twice a second, until cancelled. Outages are waited out."""
-    while True:
+    task = asyncio.current_task()
+    # Asked each time: before Python 3.12 `asyncio.wait_for`, which redis-py uses, may swallow a
+    # cancellation.
+    while task is None or not task.cancelling():
         client = redis.asyncio.Redis.from_url(
             redis_url, socket_connect_timeout=2, socket_timeout=3, health_check_interval=5
         )
         try:
             async with client:
                 await go_to_owner(client, REDIS_KEY)
-                while True:
+                while task is None or not task.cancelling():
                     data = await client.get(REDIS_KEY)
                     if isinstance(data, bytes):  # the client decodes nothing
                         holder.offer(data)

@@ -8,12 +8,14 @@ route cannot answer at all, those that an admin named as its fallbacks are asked
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError
 from gateway.dataplane.choose_route import is_allowed
 from gateway.dataplane.dispatch import dispatch
 from gateway.dataplane.engine_body import engine_body
+from gateway.dataplane.engine_errors import CONTEXT_CODE
 from gateway.dataplane.failures import Failure, outcome_of, read_failure
 from gateway.dataplane.receive_reply import receive_reply
 from gateway.dataplane.request_shape import shape_of, trace_lines
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.queue_slot import Slot
     from gateway.dataplane.serving_table import ServedRoute
+    from routing.types import RequestShape
 
 MAX_ATTEMPTS = 3  # at one route, that engines accepted; further ones would mostly fail as well
 
@@ -57,7 +60,7 @@ async def try_routes(
         reason = _reason_to_fall_back(request, latest)
         if reason is None:
             break
-        if not await _follow(arrival, request, route, reason):
+        if not await _follow(plane, arrival, request, route, reason):
             continue
         body = engine_body(arrival.body, arrival.wanted, route)
         try:
@@ -102,7 +105,12 @@ async def _try_route(
                 if failure.retry_after_seconds is not None:
                     told = failure.retry_after_seconds
                     soonest = told if soonest is None else min(soonest, told)
-                if failures >= MAX_ATTEMPTS or not await _may_retry(request, failure, tried):
+                longer = _longer_shape(request, shape, tried) if failure.is_too_long else None
+                if longer is not None:
+                    shape = longer
+                elif failures >= MAX_ATTEMPTS or not await _may_retry(
+                    plane, request, failure, tried
+                ):
                     if isinstance(error, ApiError) and error.retry_after_seconds is not None:
                         error.retry_after_seconds = soonest
                     raise
@@ -115,7 +123,9 @@ async def _try_route(
             slot.leave(request.real_cost)
 
 
-async def _may_retry(request: ActiveRequest, failure: Failure, tried: list[str]) -> bool:
+async def _may_retry(
+    plane: DataPlane, request: ActiveRequest, failure: Failure, tried: list[str]
+) -> bool:
     """Tell whether to try again, after a pause if it has to be the same replica."""
     fleet = request.route.fleet
     if not failure.may_retry or request.is_client_gone:
@@ -125,10 +135,32 @@ async def _may_retry(request: ActiveRequest, failure: Failure, tried: list[str])
         return False  # there it would only be in the way
     if not fleet.retry_budget.try_take(request.clock()):
         return False
+    if plane.counts is not None:
+        plane.counts.retried(request.route.deployment, failure.outcome)
     if not is_another_left:
         await asyncio.sleep(backoff_seconds(len(tried)))
         tried.clear()
     return True
+
+
+def _longer_shape(
+    request: ActiveRequest, shape: RequestShape, tried: list[str]
+) -> RequestShape | None:
+    """Return the shape by which a replica with more context takes what was too long for one.
+
+    None: there is none. Takes nothing from the retry budget: the engine has refused at once.
+    """
+    decision = request.decision
+    refused = None if decision is None else decision.view.context_tokens
+    if refused is None or not any(
+        view.context_tokens is not None
+        and view.context_tokens > refused
+        and not view.is_draining
+        and view.replica_id not in tried
+        for view in request.route.fleet.views
+    ):
+        return None
+    return replace(shape, input_tokens=max(refused + 1 - shape.output_tokens, shape.input_tokens))
 
 
 def _reason_to_fall_back(request: ActiveRequest, error: ApiError | BackendError) -> str | None:
@@ -136,11 +168,12 @@ def _reason_to_fall_back(request: ActiveRequest, error: ApiError | BackendError)
     if request.is_client_gone:
         return None
     failure = read_failure(error)
-    return failure.code if failure.may_retry or isinstance(error, UnavailableError) else None
+    may_help = failure.may_retry or failure.is_too_long or isinstance(error, UnavailableError)
+    return failure.code if may_help else None
 
 
 async def _follow(
-    arrival: Arrival, request: ActiveRequest, route: ServedRoute, reason: str
+    plane: DataPlane, arrival: Arrival, request: ActiveRequest, route: ServedRoute, reason: str
 ) -> bool:
     """Turn the request into one of ``route``; False when it may not be served there."""
     if not is_allowed(arrival.caller, route.route.name):
@@ -148,8 +181,12 @@ async def _follow(
     price = route.find_price(arrival.caller.price_book_id, arrival.at_us)
     if request.reservation is not None and not await request.reservation.follow_price(price):
         return False
-    # An engine has worked for it already: the next one's time is a retry of its deployment.
-    if request.attempts and not route.fleet.retry_budget.try_take(request.clock()):
+    # An engine has worked for it already: the next one's time is a retry of its deployment. What
+    # is too long was refused without work.
+    is_retry = request.attempts > 0 and reason != CONTEXT_CODE
+    if is_retry and not route.fleet.retry_budget.try_take(request.clock()):
         return False
     request.fall_back(route, reason)
+    if plane.counts is not None:
+        plane.counts.fell_back(arrival.route.route.name, route.route.name)
     return True

@@ -41,7 +41,7 @@ async def wait_turn(
         raise ClientGoneError("The client left.")
     route = request.route.route
     policy = route.queue
-    keeper = keep_alive(plane, request, exchange)
+    keeper, begun_at = keep_alive(plane, request, exchange), request.clock()
     try:
         waiter = queue.enter(
             route_id=route.id,
@@ -65,6 +65,8 @@ async def wait_turn(
         ) from None
     finally:
         request.waiter = None
+        if plane.counts is not None:
+            plane.counts.waited(route.name, request.clock() - begun_at)
         if keeper is not None:
             keeper.stop()
 

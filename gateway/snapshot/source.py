@@ -69,7 +69,10 @@ class RedisSource:
     async def follow(self, offer: Offer) -> None:
         """Subscribe, and fetch at each notice; reconnect for ever."""
         is_away = False
-        while True:
+        task = asyncio.current_task()
+        # Asked each time, here and below: before Python 3.12 `asyncio.wait_for`, which redis-py
+        # uses, may swallow a cancellation.
+        while task is None or not task.cancelling():
             client = redis.asyncio.Redis.from_url(
                 self._url, socket_connect_timeout=2, socket_timeout=3, health_check_interval=5
             )
@@ -92,7 +95,8 @@ class RedisSource:
         self, client: redis.asyncio.Redis, channel: redis.asyncio.client.PubSub, offer: Offer
     ) -> None:
         version: bytes | str | None = None
-        while True:
+        task = asyncio.current_task()
+        while task is None or not task.cancelling():
             found = await client.get(REDIS_VERSION_KEY)
             if found != version:
                 data = await client.get(REDIS_KEY)

@@ -25,7 +25,7 @@ _OUTPUT_PRICE = Decimal("0.40")
 def bootstrap_catalog(
     database_url: str, engine: EngineChoice, offered: FirstRunSecrets, *, admin_email: str
 ) -> BootstrapResult:
-    """Make what is missing and point the engine's replica at where it is now.
+    """Make what is missing and point the replica of earlier starts at where the engine is now.
 
     Raises :class:`OptionError` for an address the catalog refuses, :class:`StartError` when the
     database fails.

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 
 from gateway.cli.engine_settings import load_engine_settings
 from gateway.cli.main import app
+from gateway.dataplane.metrics.render_page import render_page
 from gateway.settings import Settings
 from tests.architecture.tree import ROOT
 
@@ -186,6 +187,22 @@ def test_monitoring_files() -> None:
         assert all(panel["targets"] for panel in dashboard["panels"])
     for path in (ROOT / "deploy" / "grafana" / "provisioning").rglob("*.yml"):
         assert load(path)["apiVersion"] == 1
+
+
+def test_alerts_and_dashboards_name_metrics_that_exist() -> None:
+    page = render_page([], journal_bytes=0)
+    known = set(re.findall(r"^# TYPE (\S+) ", page, flags=re.MULTILINE))
+    alerts = load(ROOT / "deploy" / "prometheus" / "alerts.yml")["groups"][0]["rules"]
+    dashboard = json.loads((ROOT / "deploy/grafana/dashboards/forebay.json").read_text())
+    expressions = [alert["expr"] for alert in alerts]
+    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    named = set(re.findall(r"\bforebay_\w+", " ".join(expressions)))
+    assert len(named) > 15
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} <= known
+    assert all(alert["labels"]["severity"] for alert in alerts)
+    port = SERVICES["dataplane"]["environment"]["FOREBAY_METRICS_PORT"]
+    assert not any(str(port) in mapping for mapping in SERVICES["dataplane"]["ports"])
+    assert f'"dataplane:{port}"' in (ROOT / "deploy/prometheus/prometheus.yml").read_text()
 
 
 def test_the_checks_see_what_they_look_for() -> None:

@@ -151,6 +151,57 @@ async def test_limits_budgets_and_credit(browser: httpx.AsyncClient) -> None:
     assert "The organization follows no price book." in page
 
 
+async def test_engines_say_what_they_can_do(browser: httpx.AsyncClient) -> None:
+    page = (await browser.get("/fleet")).text
+    first, second, _ = rows(page, "fleet-replica")
+    told = "context 8,192 KV cache 65,536 tokens prefix hits 41.7 %"
+    assert f"{told} adapters legal-de, support (in use)" in words(first)
+    assert "fleet-told" not in second  # it does not answer
+    local, large, _ = re.findall(r'<dl class="fleet-facts">.*?</dl>', page, re.DOTALL)
+    assert "Context 8,192 tokens as told" in words(local)
+    assert "Adapters legal-de, support as told" in words(local)
+    assert "Context 131,072 tokens Features" in words(large)  # as it was set
+    assert "Adapters none" in words(large)
+
+
+async def test_token_counts_beside_the_engines(
+    browser: httpx.AsyncClient, api: CannedControlApi
+) -> None:
+    page = (await browser.get("/fleet")).text
+    shown = [words(row) for row in rows(page, "drift-row")]
+    ours = "98,765,432 98,765,432 7,654,321 7,654,321 0 in, 0 out agrees"
+    assert shown[0] == f"2026-11-29 15:00 local {ours}"
+    assert LONG_NAME in shown[1]
+    assert "-2 in, 0 out agrees" in shown[1].replace("\u2212", "-")
+    over = "98,765,432 99,999,999 7,654,321 7,654,321 1,234,567 in, 0 out drift"
+    assert shown[2:] == [f"2026-11-29 14:00 local {over}"]
+    api.answers["/reconciliation"] = refusal(500, "Comparing failed.")
+    page = (await browser.get("/fleet")).text
+    assert "Comparing failed." in page
+    assert len(rows(page, "fleet-replica")) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "tone"),
+    [
+        ("starting", "calm"),
+        ("saturated", "warn"),
+        ("draining", "calm"),
+        ("sleeping", "idle"),
+        ("failed", "bad"),
+        ("ready", "good"),
+    ],
+)
+async def test_every_state_has_its_tone(
+    browser: httpx.AsyncClient, api: CannedControlApi, state: str, tone: str
+) -> None:
+    status, content = api.answers["/engines"]
+    engine = {**content["data"][0], "state": state}
+    api.answers["/engines"] = (status, {"data": [engine]})
+    [first, *_] = rows((await browser.get("/fleet")).text, "fleet-replica")
+    assert f'<span class="badge badge-{tone}">{state}</span>' in first
+
+
 async def test_nothing_yet_says_what_to_do() -> None:
     with serve(fresh_installation()) as api:
         async with open_admin_ui(api.base_url, clock=lambda: NOW) as client:

@@ -45,6 +45,21 @@ def test_the_command_writes_its_figures(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     report = json.loads(out.read_text())
-    assert len(report["workloads"]) == 2 * len(WORKLOADS)
+    assert len(report["workloads"]) == 4 * len(WORKLOADS)
     assert all(len(found["figures"]) == 3 for found in report["workloads"].values())
     assert len(report["goals_met"]) == 2
+
+
+@pytest.mark.e2e
+def test_the_comparison_over_sockets_writes_its_figures(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks.fleet", "--gateway", "--quick", "--out", str(out)]
+    run = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    figures = json.loads(out.read_text())["figures"]
+    assert len(figures) == 4
+    assert all(found["failed"] == 0 for found in figures.values())
+    assert all(0 < found["p50_ttft"] <= found["p50_e2e"] for found in figures.values())
+    assert figures["gateway"]["cpu_shares"]["gateway"] > 0

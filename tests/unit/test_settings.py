@@ -119,6 +119,10 @@ def test_a_refused_address_never_shows_its_password(monkeypatch: pytest.MonkeyPa
 def test_both_ports_the_same() -> None:
     with pytest.raises(SettingsError, match="must differ"):
         Settings.load(port=9000, admin_port=9000)
+    assert Settings.load().metrics_port is None
+    for port in (8080, 8081):
+        with pytest.raises(SettingsError, match="FOREBAY_METRICS_PORT"):
+            Settings.load(metrics_port=port)
 
 
 def test_secrets_do_not_show_when_printed(monkeypatch: pytest.MonkeyPatch) -> None:

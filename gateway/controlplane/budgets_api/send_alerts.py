@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from billing.budgets.alerts import DueAlert, mark_sent, note_crossings, take_due_alerts
 from billing.clock import Clock
 from billing.money import format_amount
 from gateway.controlplane.database import Database
 from gateway.controlplane.post_webhook import make_webhook_client, post_webhook
+from gateway.controlplane.scheduled_job import run_again_and_again
 
 _BATCH = 20
 
@@ -29,22 +28,13 @@ class AlertSender:
         self._database = database
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._is_failing = False
         self._client = make_webhook_client()
 
     async def run(self) -> None:
         """Look for crossings and send what is due, again and again."""
-        while True:
-            try:
-                await self.send_due()
-                self._is_failing = False
-            except SQLAlchemyError as error:
-                if not self._is_failing:
-                    _log.warning("budget alerts wait: %s", type(error).__name__)
-                self._is_failing = True
-            except Exception:  # noqa: BLE001 - edge of a loop that must outlive anything
-                _log.exception("sending budget alerts failed; trying on")
-            await asyncio.sleep(self._poll_seconds)
+        await run_again_and_again(
+            self.send_due, poll_seconds=self._poll_seconds, name="sending budget alerts", log=_log
+        )
 
     async def send_due(self) -> None:
         """Note what was crossed, then send what is due."""

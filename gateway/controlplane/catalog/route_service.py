@@ -8,10 +8,9 @@ from typing import Any
 
 from billing.ids import new_id
 from gateway.controlplane.catalog import repository
-from gateway.controlplane.catalog.models import Deployment, Route
+from gateway.controlplane.catalog.models import Route
 from gateway.controlplane.catalog.request_schemas import QueueChange
 from gateway.controlplane.catalog.service import begin_change, check_given
-from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import WriteSession
 from gateway.controlplane.errors import ConflictError, InvalidRequestError
 from gateway.controlplane.unique_rows import add_unique
@@ -43,15 +42,6 @@ async def change_route(session: WriteSession, *, route: str, changes: Mapping[st
     found = await repository.get_route_by_id_or_name(session, route)
     await _apply(session, found, changes)
     return found
-
-
-def move_route(session: WriteSession, *, route: Route, deployment: Deployment) -> bool:
-    """Lead a route to ``deployment``; say whether that was new."""
-    if route.deployment_id == deployment.id:
-        return False
-    route.deployment_id = deployment.id
-    record_change(session)
-    return True
 
 
 async def remove_route(session: WriteSession, *, route: str, now: datetime) -> Route:

@@ -6,18 +6,16 @@ finds nothing to do.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from billing.budgets.credit_expiry import list_changed_late, list_just_expired
 from billing.budgets.credit_rule import refresh_amount
 from billing.clock import Clock
 from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import Database
+from gateway.controlplane.scheduled_job import run_again_and_again
 
 # Charges from before an expiry come late where a request ran over it, or a journal was left behind.
 _LATE_LOOK_SECONDS = 10.0
@@ -41,21 +39,12 @@ class CreditWatch:
         self._clock = clock
         self._poll_seconds = poll_seconds
         self._late_look_due = 0.0
-        self._is_failing = False
 
     async def run(self) -> None:
         """Look again and again."""
-        while True:
-            try:
-                await self.look()
-                self._is_failing = False
-            except SQLAlchemyError as error:
-                if not self._is_failing:
-                    _log.warning("expiring credit waits: %s", type(error).__name__)
-                self._is_failing = True
-            except Exception:  # noqa: BLE001 - edge of a loop that must outlive anything
-                _log.exception("looking for expired credit failed; trying on")
-            await asyncio.sleep(self._poll_seconds)
+        await run_again_and_again(
+            self.look, poll_seconds=self._poll_seconds, name="looking for expired credit", log=_log
+        )
 
     async def look(self) -> None:
         """Bring the rules of what has expired up to date, and publish them if they changed."""

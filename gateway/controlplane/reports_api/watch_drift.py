@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-from sqlalchemy.exc import SQLAlchemyError
 
 from backends.vllm.metrics import EngineMetrics
 from billing.clock import Clock
@@ -26,6 +25,7 @@ from gateway.controlplane.catalog.read_engine import read_metrics
 from gateway.controlplane.catalog.repository import list_replicas
 from gateway.controlplane.database import Database
 from gateway.controlplane.post_webhook import make_webhook_client, post_webhook
+from gateway.controlplane.scheduled_job import run_again_and_again
 
 _READS_AT_ONCE = 32
 _ABORTED = "abort"  # vLLM's word; it stays 0 for clients that left
@@ -56,21 +56,13 @@ class DriftWatch:
         self._alarm_after = timedelta(seconds=alarm_after_seconds)
         self._webhook_url = webhook_url
         self._webhook_client = make_webhook_client()
-        self._is_failing = False
 
     async def run(self) -> None:
         """Look again and again; the first look only notes where the counters stand."""
-        while True:
-            await asyncio.sleep(self._poll_seconds)
-            try:
-                await self.look()
-                self._is_failing = False
-            except SQLAlchemyError as error:
-                if not self._is_failing:
-                    _log.warning("comparing with engines waits: %s", type(error).__name__)
-                self._is_failing = True
-            except Exception:  # noqa: BLE001 - edge of a loop that must outlive anything
-                _log.exception("comparing with engines failed; trying on")
+        await asyncio.sleep(self._poll_seconds)
+        await run_again_and_again(
+            self.look, poll_seconds=self._poll_seconds, name="comparing with engines", log=_log
+        )
 
     async def close(self) -> None:
         """Close the connections."""

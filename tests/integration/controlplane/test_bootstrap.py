@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -14,7 +14,14 @@ from psycopg import sql
 
 from gateway.controlplane.bootstrap import bootstrap
 from gateway.controlplane.identity.api_keys import hash_secret
-from tests.fixtures.control_api import EMAIL, PASSWORD, SECRET, make_bootstrap, started
+from tests.fixtures.control_api import (
+    EMAIL,
+    PASSWORD,
+    SECRET,
+    ControlApi,
+    make_bootstrap,
+    started,
+)
 
 TABLES = (
     "organizations",
@@ -157,12 +164,64 @@ def test_a_second_organization_shares_the_admin(database_url: str) -> None:
     assert not second.is_new_admin
 
 
-def test_the_engine_of_this_start_serves_its_model(database_url: str) -> None:
+def test_a_route_stays_where_an_admin_led_it(database_url: str) -> None:
     first = bootstrap(database_url, make_bootstrap())
     second = bootstrap(database_url, make_bootstrap(deployment_name="vllm"))
-    assert second.is_engine_changed
+    assert set(second.created) == {"deployment", "replica"}
     assert second.route_id == first.route_id
+    assert routes_lead_to(database_url) == [first.deployment_id]
+    change(database_url, "UPDATE routes SET deployment_id = %s", second.deployment_id)
+    assert not bootstrap(database_url, make_bootstrap()).is_engine_changed
+    assert routes_lead_to(database_url) == [second.deployment_id]
+
+
+async def test_only_the_replica_that_a_start_made_follows_the_engine(
+    database_url: str, tmp_path: Path
+) -> None:
+    first = await asyncio.to_thread(bootstrap, database_url, make_bootstrap())
+    moved = make_bootstrap(replica_base_url="http://127.0.0.1:9999")
+    async with started(database_url, state_dir=tmp_path) as api:
+        [made] = (await api.get("/deployments/local/replicas"))["data"]
+        assert made["labels"] == {"forebay": "embedded"}
+        other = await api.post("/deployments/local/replicas", base_url="http://10.0.0.1:8000")
+        second = await asyncio.to_thread(bootstrap, database_url, moved)
+        assert (second.replica_id, second.is_engine_changed) == (first.replica_id, True)
+        assert await addresses(api) == ["http://127.0.0.1:9999", "http://10.0.0.1:8000"]
+        assert (await api.http.delete(f"/replicas/{made['id']}")).status_code == 200
+        third = await asyncio.to_thread(bootstrap, database_url, make_bootstrap())
+        assert (third.replica_id, third.is_engine_changed, third.created) == (None, False, ())
+        assert await addresses(api) == ["http://10.0.0.1:8000"]
+        assert (await api.http.delete(f"/replicas/{other['id']}")).status_code == 200
+        await asyncio.to_thread(bootstrap, database_url, make_bootstrap())
+        assert await addresses(api) == []
+
+
+def test_a_replica_without_the_label_is_an_admins(database_url: str) -> None:
+    first = bootstrap(database_url, make_bootstrap())
+    change(database_url, "UPDATE replicas SET labels = %s", '{"zone": "a"}')
+    before = contents(database_url)
+    moved = make_bootstrap(replica_base_url="http://127.0.0.1:9999")
+    assert bootstrap(database_url, moved).replica_id is None
+    assert contents(database_url) == before
+    # Made by a release that knew no label.
+    change(database_url, "UPDATE replicas SET labels = %s", "{}")
+    assert bootstrap(database_url, moved).replica_id == first.replica_id
+    [replica] = contents(database_url)["replicas"]
+    assert "http://127.0.0.1:9999" in replica
+    assert {"forebay": "embedded"} in replica
+
+
+def change(database_url: str, statement: LiteralString, value: str) -> None:
     with psycopg.connect(database_url) as connection:
-        routes = connection.execute("SELECT deployment_id FROM routes").fetchall()
-    assert routes == [(second.deployment_id,)]
-    assert not bootstrap(database_url, make_bootstrap(deployment_name="vllm")).is_engine_changed
+        connection.execute(statement, [value])
+
+
+def routes_lead_to(database_url: str) -> list[str]:
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT deployment_id FROM routes").fetchall()
+    return [row[0] for row in rows]
+
+
+async def addresses(api: ControlApi) -> list[str]:
+    replicas = (await api.get("/deployments/local/replicas"))["data"]
+    return [replica["base_url"] for replica in replicas]

@@ -136,6 +136,13 @@ class Worker:
             and not self.plane.idempotency._runs
             and self.plane.journal.open_requests == 0
             and not any(endpoint.in_flight for endpoint in self.plane.endpoints)
+            and not any(  # public bug 55: exactly 0, neither above nor below
+                view.in_flight
+                or view.waiting_requests
+                or view.waiting_input_tokens
+                or view.outstanding_tokens
+                for view in self.plane.fleets._views.values()
+            )
             and (queue.running, queue.waiting) == (0, 0)
             and not any(lease.count for lease in counters.leases.values())
             and not any(window.held or window.pending for window in windows)

@@ -229,3 +229,72 @@ def test_a_limit_of_one_route_leaves_the_others_alone(limited: DataPlaneProcess)
     assert [limited.chat(model="alias").status_code for _ in range(2)] == [200, 429]
     # The route's limit holds for everybody.
     assert limited.chat(model="small", secret="fb-test-limited").status_code == 429
+
+
+def standing(reply: httpx.Response) -> tuple[str | None, str | None]:
+    """Return what is left of the request limit and of the token limit."""
+    left = (reply.headers.get(f"x-ratelimit-remaining-{kind}") for kind in ("requests", "tokens"))
+    requests, tokens = left
+    return requests, tokens
+
+
+def test_every_answer_tells_how_limits_stand(limited: DataPlaneProcess) -> None:
+    """And those that use no engine consume nothing."""
+    publish(
+        limited,
+        limit("requests", 50, 86_400),
+        limit("requests", 9, 86_400, route_id="route_0"),
+        limit("total_tokens", 86_400, 86_400, scope="project", scope_id="proj_1"),
+        limit("in_flight", 5),
+    )
+    first = limited.chat()
+    assert standing(first)[0] == "8"
+    general = [
+        limited.get("/v1/models"),
+        limited.get("/v1/models/absent"),
+        limited.get("/v1/usage/req_1"),
+        limited.chat(model="absent"),
+        limited.post(b"{"),
+    ]
+    assert [reply.status_code for reply in general] == [200, 404, 404, 404, 400]
+    assert [standing(reply)[0] for reply in general] == ["49"] * 5
+    of_route = [limited.get("/v1/models/small"), limited.get("/v1/models/small")]
+    assert [standing(reply)[0] for reply in of_route] == ["8", "8"]
+    for reply in (*general, *of_route):
+        assert reply.headers["x-ratelimit-limit-tokens"] == "86400"
+        assert abs(int(standing(reply)[1] or 0) - (86_400 - 13)) < 20  # settled, a few drained
+        assert reply.headers["x-ratelimit-reset-requests"]
+    other = limited.get("/v1/models", secret="fb-test-limited")
+    assert standing(other)[0] is None
+    assert standing(other)[1] is not None  # the project's
+    assert "x-ratelimit-limit-requests" not in limited.get("/v1/models", secret="wrong").headers
+    assert standing(limited.chat())[0] == "7"
+
+
+def test_a_replay_counts_as_a_request_alone(
+    limited: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    key = f"replayed-{next(_numbers)}-{time.monotonic_ns()}"
+    publish(
+        limited,
+        limit("requests", 3, 86_400),
+        limit("total_tokens", 86_400, 86_400),
+        limit("in_flight", 1),
+    )
+    body = b'{"model":"small","messages":[{"role":"user","content":"Hi"}]}'
+    first, *replays = [limited.post(body, idempotency_key=key) for _ in range(4)]
+    assert [reply.status_code for reply in replays] == [200, 200, 429]
+    assert [standing(reply)[0] for reply in (first, *replays)] == ["2", "1", "0", "0"]
+    for reply in replays[:2]:
+        assert reply.headers["x-forebay-idempotent-replay"] == "true"
+        assert reply.headers["x-request-id"] == first.headers["x-request-id"]
+        assert reply.content == first.content
+        assert abs(int(standing(reply)[1] or 0) - (86_400 - 13)) < 20  # the first one's alone
+    refused = replays[2]
+    assert refused.json()["error"]["limit"]["metric"] == "requests"
+    assert int(refused.headers["retry-after-ms"]) > 0
+    assert len(engine.requests) == 1
+    publish(limited, limit("requests", 3, 86_400))
+    again = limited.post(body, idempotency_key=key)
+    assert again.headers["x-request-id"] == first.headers["x-request-id"]  # the key still stands
+    assert len(engine.requests) == 1

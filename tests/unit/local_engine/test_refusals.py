@@ -12,7 +12,12 @@ from backends.local.json_schema_subset import UnsupportedSchemaError, check_sche
 from backends.local.prompts import chat_prompt, completion_prompts
 from backends.local.read_body import parse_body
 from backends.local.request_schema import ChatRequest, CompletionRequest
-from backends.local.sampling_checks import get_choice_count, get_sampling, with_choice_seed
+from backends.local.sampling_checks import (
+    chat_limit,
+    get_choice_count,
+    get_sampling,
+    with_choice_seed,
+)
 
 CONTEXT = 2048
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -30,7 +35,8 @@ def check(raw: bytes) -> None:
     """Run a chat body through every check."""
     request = parse_body(raw, ChatRequest)
     get_choice_count(request)
-    get_sampling(request, request.max_tokens, CONTEXT)
+    member, limit = chat_limit(request)
+    get_sampling(request, limit, CONTEXT, limit_member=member)
     chat_prompt(request.messages, "m")
 
 
@@ -67,6 +73,22 @@ def check(raw: bytes) -> None:
                 f"output tokens. (parameter=max_tokens, value={10**30})"
             ),
             "max_tokens",
+        ),
+        (
+            {"max_completion_tokens": 10**30},
+            (
+                f"max_completion_tokens={10**30} cannot be greater than max_model_len=2048. Please "
+                f"request fewer output tokens. (parameter=max_completion_tokens, value={10**30})"
+            ),
+            "max_completion_tokens",
+        ),
+        (
+            {"max_completion_tokens": 0, "max_tokens": 9},
+            (
+                "max_completion_tokens must be at least 1, got 0. "
+                "(parameter=max_completion_tokens, value=0)"
+            ),
+            "max_completion_tokens",
         ),
         (
             {"min_tokens": 10**30},
