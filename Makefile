@@ -9,7 +9,7 @@ ARGS ?=
 JOBS ?= 3
 OUT ?=
 
-.PHONY: help up test test-engine check format bench-overhead bench-accounting bench-overload bench-fleet lock clean
+.PHONY: help up test test-engine check format bench-overhead bench-accounting bench-overload bench-fleet bench-routing lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -54,8 +54,11 @@ bench-overload: $(VENV)/.dev ## Ten times the capacity on a simulated engine (OU
 bench-fleet: $(VENV)/.dev ## Choice of a replica on eight simulated engines (OUT=file.json)
 	@$(BIN)/python -m benchmarks.fleet $(if $(OUT),--out "$(OUT)") $(ARGS)
 
+bench-routing: $(VENV)/.dev ## The shipped prompt classifier on the shared judged prompts (OUT=file.json)
+	@$(BIN)/python -m benchmarks.routing $(if $(OUT),--out "$(OUT)") $(ARGS)
+
 lock: $(VENV)/.dev ## Write both locks anew from pyproject.toml
 	@$(BIN)/python deploy/make_locks.py
 
 clean: ## Remove the virtual environments and caches
-	rm -rf "$(VENV)" .venv-engine .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf "$(VENV)" .venv-engine .venv-engine.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

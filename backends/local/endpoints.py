@@ -24,7 +24,12 @@ from backends.local.prompts import chat_prompt, completion_prompts
 from backends.local.read_body import read_body
 from backends.local.reply import ReplyHead, new_reply_id, now_seconds, stream_events, whole_reply
 from backends.local.request_schema import ChatRequest, CompletionRequest, GenerationRequest
-from backends.local.sampling_checks import get_choice_count, get_sampling, with_choice_seed
+from backends.local.sampling_checks import (
+    chat_limit,
+    get_choice_count,
+    get_sampling,
+    with_choice_seed,
+)
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's and vLLM's default on /v1/completions
 CLIENT_CLOSED_REQUEST = 499
@@ -43,8 +48,8 @@ class GenerationEndpoints:
         body = await read_body(request, ChatRequest)
         self._check_model_and_stream(body)
         _check_chat_only(body)
-        given = [t for t in (body.max_tokens, body.max_completion_tokens) if t is not None]
-        sampling = get_sampling(body, min(given, default=None), self._config.context_tokens)
+        member, limit = chat_limit(body)
+        sampling = get_sampling(body, limit, self._config.context_tokens, limit_member=member)
         prompt = chat_prompt(body.messages, self._config.model_name)
         return await self._answer(request, body, [prompt], sampling, is_chat=True)
 

@@ -12,7 +12,7 @@ import msgspec
 from backends.local.errors import ApiError, InvalidValueError, UnsupportedError
 from backends.local.json_schema_subset import UnsupportedSchemaError, check_schema
 from backends.local.messages import Sampling
-from backends.local.request_schema import GenerationRequest
+from backends.local.request_schema import ChatRequest, GenerationRequest
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 4
@@ -69,28 +69,42 @@ def get_choice_count(request: GenerationRequest) -> int:
     return count
 
 
+def chat_limit(request: ChatRequest) -> tuple[str, int | None]:
+    """Return the member that bounds the output, of two the lower, and its tokens; None: none."""
+    old, new = request.max_tokens, request.max_completion_tokens
+    if new is not None and (old is None or new < old):
+        return "max_completion_tokens", new
+    return "max_tokens", old
+
+
 def get_sampling(
-    request: GenerationRequest, max_tokens: int | None, context_tokens: int
+    request: GenerationRequest,
+    max_tokens: int | None,
+    context_tokens: int,
+    *,
+    limit_member: str = "max_tokens",
 ) -> Sampling:
     """Return how the request wants its text. Raises :class:`ApiError` 400.
 
-    ``max_tokens``: the limit that counts for the endpoint, None for the rest of the context.
+    ``max_tokens``: the limit that counts for the endpoint, None for the rest of the context;
+    ``limit_member``: the member of the body that has it.
     """
-    _check_ranges(request, max_tokens)
+    _check_ranges(request, max_tokens, limit_member)
     _check_unsupported(request)
     min_tokens = request.min_tokens or 0
     if max_tokens is not None and max_tokens > context_tokens:
         problem = (
-            f"max_tokens={max_tokens} cannot be greater than max_model_len={context_tokens}. "
+            f"{limit_member}={max_tokens} cannot be greater than max_model_len={context_tokens}. "
             "Please request fewer output tokens."
         )
-        raise InvalidValueError("max_tokens", problem, max_tokens)
+        raise InvalidValueError(limit_member, problem, max_tokens)
     if min_tokens > context_tokens:
         problem = f"min_tokens={min_tokens} cannot be greater than max_model_len={context_tokens}."
         raise InvalidValueError("min_tokens", problem, min_tokens)
     if max_tokens is not None and min_tokens > max_tokens:
         problem = (
-            f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}."
+            f"min_tokens must be less than or equal to {limit_member}={max_tokens},"
+            f" got {min_tokens}."
         )
         raise InvalidValueError("min_tokens", problem, min_tokens)
     seed = secrets.randbits(63) if request.seed is None else request.seed
@@ -118,12 +132,14 @@ def with_choice_seed(sampling: Sampling, choice: int) -> Sampling:
     return msgspec.structs.replace(sampling, seed=(sampling.seed + choice) & _SEED_MASK)
 
 
-def _check_ranges(request: GenerationRequest, max_tokens: int | None) -> None:
+def _check_ranges(request: GenerationRequest, max_tokens: int | None, limit_member: str) -> None:
     for name, allowed in _RANGES.items():
-        value = max_tokens if name == "max_tokens" else getattr(request, name)
+        is_limit = name == "max_tokens"
+        value = max_tokens if is_limit else getattr(request, name)
         problem = None if value is None else allowed.find_problem(value)
         if problem is not None:
-            raise InvalidValueError(name, f"{problem}, got {value}.", value)
+            member = limit_member if is_limit else name
+            raise InvalidValueError(member, f"{problem.replace(name, member)}, got {value}.", value)
 
 
 def _check_unsupported(request: GenerationRequest) -> None:
