@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Test files run side by side: most of them wait for processes more than they compute.
-JOBS ?= 3
+JOBS ?= 2
 OUT ?=
 
 .PHONY: help up test test-engine check format bench-overhead bench-accounting bench-overload bench-fleet bench-routing lock clean

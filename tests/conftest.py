@@ -9,4 +9,5 @@ pytest_plugins = [
     "tests.fixtures.limiters",
     "tests.fixtures.local_engine",
     "tests.fixtures.small_disk",
+    "tests.long_files_first",
 ]

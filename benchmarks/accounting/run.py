@@ -150,10 +150,12 @@ def _measure_lag(plan: Plan, database_url: str, journal_dir: Path, worker_id: in
 
 
 def _wait_until_drained(watch: SettlementWatch) -> None:
-    """Wait until the count has stood still for a second: all that was written is stored."""
+    """Wait until the count has stood still for three seconds: all that was written is stored."""
     give_up_at = time.monotonic() + _DRAIN_SECONDS
-    before = -1
-    while (now := watch.sample()) != before and time.monotonic() < give_up_at:
+    before, still_seconds = -1, 0
+    while still_seconds < 3 and time.monotonic() < give_up_at:
+        now = watch.sample()
+        still_seconds = still_seconds + 1 if now == before else 0
         before = now
         time.sleep(1.0)
 

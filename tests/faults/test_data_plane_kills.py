@@ -184,7 +184,8 @@ def test_a_full_disk_refuses_new_requests_and_settles_running_ones(
         ballast = fill_disk(small_disk)
         engine.reply(whole(chat_reply()))
         post_until_refused(plane)
-        refused = plane.chat()
+        # A shorter record than those may still have had room.
+        refused = next(one for _ in range(8) if (one := plane.chat()).status_code != 200)
         assert (refused.status_code, refused.json()["error"]["code"]) == (
             503,
             "journal_unavailable",
