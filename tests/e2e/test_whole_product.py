@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import re
@@ -356,6 +357,13 @@ async def test_the_page_in_a_browser(product: WholeProduct, tmp_path: Path) -> N
 
     from tests.e2e.test_admin_browser import CHROMIUM, FLAGS
 
+    await asyncio.to_thread(  # it may be the first test of all
+        client_of(product).chat.completions.create,
+        model=product.ready["model"],
+        messages=[{"role": "user", "content": QUESTION}],
+        max_tokens=4,
+    )
+    await asyncio.to_thread(wait_until_all_settled, product)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = await browser.new_page(viewport={"width": 1440, "height": 1000})

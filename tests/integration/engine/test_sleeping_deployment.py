@@ -57,12 +57,16 @@ def publish(plane: DataPlaneProcess, engine: SupervisedEngine, **sleep: Any) -> 
 
 def put_to_sleep(plane: DataPlaneProcess, engine: SupervisedEngine) -> None:
     wake(engine)
-    engine.ask("POST", "/sleep")
-    engine.wait_for_state("sleeping")
-    wait_for(lambda: slept(plane), "the data plane knows")
+
+    def is_told() -> bool:
+        engine.ask("POST", "/sleep")  # again: an earlier test's wake may still be under way
+        return engine.report()["state"] == "sleeping" and slept(plane)
+
+    wait_for(is_told, "the data plane knows", 60)
 
 
 def wake(engine: SupervisedEngine) -> None:
+    engine.ask("POST", "/keep-warm?seconds=3600")  # an earlier test's deployment said less
     engine.ask("POST", "/wake")
     engine.wait_for_state("ready")
 
