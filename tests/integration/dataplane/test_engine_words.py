@@ -168,16 +168,13 @@ def test_case_58_probes_cost_nobody_anything(fleet: Fleet) -> None:
 def test_case_59_a_long_prompt_goes_to_the_replica_where_it_fits(fleet: Fleet) -> None:
     fleet.publish(three=[fleet.a, fleet.b, fleet.longer])
     prompt_bytes = 2 * SHORT + 400
-
-    def is_known() -> bool:
-        """Whether no replica is asked in vain any more: each has told its context."""
-        replies = [fleet.ask("three", prompt_bytes) for _ in range(12)]
-        return all(fleet.plane.close_of(reply).attempts == 1 for reply in replies)
-
-    wait_for(is_known, "facts are read", 20)
+    wait_for(
+        lambda: set(fleet.ask_often("three", 8, prompt_bytes)) == {"longer"}, "facts are read", 10
+    )
     for _ in range(20):
         reply = fleet.ask("three", prompt_bytes)
-        assert fleet.plane.close_of(reply).attempts == 1
+        assert reply.headers["x-forebay-replica"].startswith("longer")
+        assert fleet.plane.close_of(reply).attempts <= 2  # guesses are learned, and may be too low
     assert len(set(fleet.ask_often("three", 40))) == 3  # short ones go anywhere
     # Only with the output that it asks for is it too long.
     for _ in range(20):

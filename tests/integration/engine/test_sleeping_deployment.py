@@ -73,7 +73,7 @@ def wake(engine: SupervisedEngine) -> None:
 
 def slept(plane: DataPlaneProcess) -> bool:
     """Whether the data plane knows that its engine sleeps: the latest it said of it."""
-    said = [line for line in plane.log.splitlines() if "replica rep_" in line]
+    said = [line for line in plane.log.splitlines() if "replica rep_" in line and ", was " in line]
     return bool(said) and "sleeping, was" in said[-1]
 
 
