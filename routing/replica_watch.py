@@ -24,7 +24,7 @@ from backends.errors import (
     ConnectTimeoutError,
 )
 from backends.http_pool import Endpoint
-from backends.vllm.client import get
+from backends.vllm.ask import ask
 from backends.vllm.metrics import NO_METRICS, EngineMetrics, parse_metrics
 from backends.vllm.model_list import EngineFacts, parse_model_list
 from routing.agent_watch import AgentWatch
@@ -254,9 +254,11 @@ class ReplicaWatch:
                 self._on_facts(facts)
 
     async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:
-        return await get(
+        answered = await ask(
             self._endpoint,
+            "GET",
             path,
             timeout_seconds=self._times.timeout_seconds,
             limit_bytes=limit_bytes,
         )
+        return answered.status, answered.body

@@ -113,7 +113,7 @@ class ActiveRequest:
         self.attempts = 0
         self.first_token_at_us: int | None = None
         self.stream_usage: StreamUsage | None = None
-        self.is_client_gone = False
+        self.is_client_gone = exchange.is_gone
         self.is_held_back = False  # the client is slow: the engine's silence is not its own
         self.is_settled = False
         # What a path that forgets to say otherwise ends as: nothing is billed for our own faults.
@@ -123,8 +123,6 @@ class ActiveRequest:
         self.usage = TokenUsage()
         active.add(self)
         exchange.on_leave = self.client_left
-        if exchange.is_gone:
-            self.is_client_gone = True
 
     def conclude(
         self,
@@ -248,12 +246,16 @@ class ActiveRequest:
             self.connection.last_received_at = self.clock()
 
     def record_progress(self, now: float) -> None:
-        """Journal the counts of a running stream if they changed."""
+        """Journal the counts of a running stream if they changed, once it has begun.
+
+        An attempt that may still fail unseen must not be billed by a kill.
+        """
         self._progress_at = now
-        if self.stream_usage is None or self.replica is None or not self.stream_usage.is_known:
+        counts, replica = self.stream_usage, self.replica
+        if self.first_token_at_us is None or counts is None or replica is None:
             return
-        usage = self.stream_usage.total()
-        if usage == self._progress_usage:
+        usage = counts.total() if counts.is_known else None
+        if usage is None or usage == self._progress_usage:
             return
         self._progress_usage = usage
         if self._attempt is not None and usage.output_tokens is not None:
@@ -261,7 +263,7 @@ class ActiveRequest:
         self._journal.append_progress(
             ProgressRecord(
                 request_id=self.identity.request_id,
-                replica_id=self.replica.id,
+                replica_id=replica.id,
                 usage=usage,
                 at_us=time.time_ns() // 1000,
                 first_token_at_us=self.first_token_at_us,
@@ -288,13 +290,11 @@ class ActiveRequest:
     def real_cost(self) -> float | None:
         """What the request took of its engine, in the unit of :attr:`cost`; None if nobody knows."""
         usage = self.usage if self.stream_usage is None else self.stream_usage.total()
-        if usage.input_tokens is None and usage.output_tokens is None:
-            return None
-        return float((usage.input_tokens or 0) + (usage.output_tokens or 0))
+        tokens, output = usage.input_tokens, usage.output_tokens
+        return None if tokens is None and output is None else float((tokens or 0) + (output or 0))
 
     @property
     def produced_tokens(self) -> int:
         """Output tokens that the engine has counted for a running stream so far."""
-        if self.stream_usage is None or not self.stream_usage.is_known:
-            return 0
-        return self.stream_usage.total().output_tokens or 0
+        counts = self.stream_usage
+        return 0 if counts is None or not counts.is_known else counts.total().output_tokens or 0

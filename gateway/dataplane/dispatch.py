@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, ConnectError, StaleConnectionError
 from gateway.dataplane.active_request import ActiveRequest
-from gateway.dataplane.ended_errors import ClientGoneError
+from gateway.dataplane.ended_errors import ClientGoneError, GatewayStoppedError
 from gateway.errors import UnavailableError
 from routing.outcome import Outcome
 
@@ -46,6 +46,7 @@ async def dispatch(
     fleet = route.fleet
     failure: BackendError | None = None
     for _ in range(_CONNECT_ATTEMPTS):
+        _check_client(request)
         decision = fleet.choose(shape, request.clock(), tried)
         if decision is None:
             break
@@ -59,7 +60,7 @@ async def dispatch(
             request.end_attempt(Outcome.FAILED)
             if replica.watch is not None:
                 replica.watch.note_connect_failure()
-        _check_client(request)
+    _check_client(request)
     if failure is None:
         raise NoReplicaError(
             f"No engine serves {route.route.name!r} at the moment.",
@@ -81,7 +82,6 @@ async def _send(
     connection = endpoint.take_idle()
     if connection is not None:
         request.connection = connection
-        _check_client(request)
         try:
             await connection.send(head, body)
         except StaleConnectionError:
@@ -98,6 +98,8 @@ async def _send(
 def _check_client(request: ActiveRequest) -> None:
     if request.is_client_gone:
         raise ClientGoneError("The client left.")
+    if request.is_settled:  # by the worker's end: what came now would be nobody's
+        raise GatewayStoppedError("The gateway is shutting down.")
 
 
 def _request_head(

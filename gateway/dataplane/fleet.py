@@ -53,7 +53,6 @@ class Fleet:
     views: tuple[LoadView, ...]
     memory: FleetMemory
     retry_budget: RetryBudget
-
     may_sleep: bool
     has_capabilities: bool  # that an admin has named: requests are held against them
 

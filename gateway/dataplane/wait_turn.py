@@ -30,8 +30,7 @@ async def wait_turn(
 ) -> Slot:
     """Return the place at ``request.route`` that the request runs in.
 
-    Raises
-    :class:`UnavailableError` when the queue is full or the wait was too long, and
+    Raises :class:`UnavailableError` when the queue is full or the wait was too long, and
     :class:`ClientGoneError`.
     """
     slot = queue.try_enter(request.cost)
