@@ -2,7 +2,8 @@
 
 One wake a deployment and worker, however many requests want it; across workers and hosts the agent
 of the engine sees to that. The wake goes on when whoever asked for it has left or has waited long
-enough: the next request finds the engine awake, or nearer to it.
+enough: the next request finds the engine awake, or nearer to it. Only an engine that is put to sleep
+again after they have all left is left asleep.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Protocol
 
 from backends.errors import BackendError
 from backends.vllm.wake_times import WakeTimes
-from gateway.dataplane.wake_replica import ReplicaWake, WakeFailedError
+from gateway.dataplane.wake_replica import ReplicaWake, WakeDroppedError, WakeFailedError
 from gateway.errors import UnavailableError
 from gateway.snapshot.model import Replica
 
@@ -58,6 +59,7 @@ class Waker:
         if wake is None:
             wake = self._wakes[deployment_id] = _Wake(replicas, self._times)
             wake.task.add_done_callback(lambda _task: self._wakes.pop(deployment_id, None))
+        wake.waiting += 1
         try:
             async with asyncio.timeout(limit_seconds):
                 return await asyncio.shield(wake.task)
@@ -75,6 +77,7 @@ class Waker:
                 retry_after_seconds=_UNKNOWN_WAKE_SECONDS if left is None else math.ceil(left),
             ) from None
         finally:
+            wake.waiting -= 1
             if keepalive is not None:
                 keepalive.stop()
 
@@ -90,6 +93,7 @@ class _Wake:
     """One wake under way."""
 
     def __init__(self, replicas: Sequence[Replica], times: dict[str, WakeTimes]) -> None:
+        self.waiting = 0  # requests
         self._current: ReplicaWake | None = None
         self._times = times
         self.task = asyncio.get_running_loop().create_task(self._run(tuple(replicas)))
@@ -103,10 +107,14 @@ class _Wake:
     async def _run(self, replicas: tuple[Replica, ...]) -> Replica:
         for replica in replicas:
             times = self._times.setdefault(replica.id, WakeTimes())
-            self._current = current = ReplicaWake(replica, times)
+            self._current = current = ReplicaWake(
+                replica, times, is_wanted=lambda: self.waiting > 0
+            )
             try:
                 with contextlib.closing(current):
                     await current.run()
+            except WakeDroppedError:
+                break
             except (WakeFailedError, BackendError) as error:
                 _LOG.warning("replica %s cannot be woken: %s", replica.id, error)
                 continue

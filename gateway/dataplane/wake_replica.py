@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -28,6 +29,10 @@ class WakeFailedError(Exception):
     """This replica will not wake; the text says why, for the log."""
 
 
+class WakeDroppedError(Exception):
+    """It was put to sleep again, and nobody waits for it any more: so be it."""
+
+
 class _AgentReport(msgspec.Struct):
     """What we read of the agent's report."""
 
@@ -43,8 +48,11 @@ _decode = msgspec.json.Decoder(_AgentReport).decode
 class ReplicaWake:
     """One replica's wake; :meth:`close` it afterwards."""
 
-    def __init__(self, replica: Replica, times: WakeTimes) -> None:
-        """``times``: of earlier wakes of a replica without an agent."""
+    def __init__(
+        self, replica: Replica, times: WakeTimes, *, is_wanted: Callable[[], bool]
+    ) -> None:
+        """``times``: of earlier wakes of a replica without an agent; ``is_wanted``: anybody waits."""
+        self._is_wanted = is_wanted
         self._loop = asyncio.get_running_loop()
         self._times = times
         self._begun_at = self._loop.time()
@@ -60,7 +68,8 @@ class ReplicaWake:
     async def run(self) -> None:
         """Return when the replica serves.
 
-        Raises :class:`WakeFailedError` or :class:`BackendError` when it will not.
+        Raises :class:`WakeFailedError` or :class:`BackendError` when it will not, and
+        :class:`WakeDroppedError`.
         """
         give_up_at = self._loop.time() + _GIVE_UP_SECONDS
         if self._agent is None:
@@ -96,6 +105,7 @@ class ReplicaWake:
     async def _ask_agent(self, agent: Endpoint, give_up_at: float) -> None:
         """Tell the agent, then ask until it says that the engine is ready."""
         method, target, unanswered = "POST", "/wake", 0
+        has_begun = False
         while True:
             try:
                 answered = await ask(agent, method, target, timeout_seconds=_ASK_SECONDS)
@@ -115,15 +125,13 @@ class ReplicaWake:
                 raise WakeFailedError(report.reason or "its engine fails again and again")
             if self._loop.time() > give_up_at:
                 raise WakeFailedError("it is not ready in time")
+            is_asleep = report.state == "sleeping"
+            if is_asleep and has_begun and not self._is_wanted():
+                raise WakeDroppedError
+            has_begun = has_begun or not is_asleep
             # Put to sleep again meanwhile, or its agent is a new one: say it once more.
-            method, target = (
-                ("POST", "/wake")
-                if unanswered or report.state == "sleeping"
-                else (
-                    "GET",
-                    "/state",
-                )
-            )
+            again = ("POST", "/wake")
+            method, target = again if unanswered or is_asleep else ("GET", "/state")
             unanswered = 0
             await asyncio.sleep(_POLL_SECONDS)
 

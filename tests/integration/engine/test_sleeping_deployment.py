@@ -59,7 +59,7 @@ def put_to_sleep(plane: DataPlaneProcess, engine: SupervisedEngine) -> None:
     wake(engine)
 
     def is_told() -> bool:
-        engine.ask("POST", "/sleep")  # again: an earlier test's wake may still be under way
+        engine.ask("POST", "/sleep")  # again: an earlier test's wake may have been on its way
         return engine.report()["state"] == "sleeping" and slept(plane)
 
     wait_for(is_told, "the data plane knows", 60)
@@ -72,8 +72,9 @@ def wake(engine: SupervisedEngine) -> None:
 
 
 def slept(plane: DataPlaneProcess) -> bool:
-    """Whether the data plane knows that its engine sleeps: the latest it said of it."""
-    said = [line for line in plane.log.splitlines() if "replica rep_" in line and ", was " in line]
+    """Whether the data plane knows that its engine sleeps: the latest it said of this replica."""
+    replica = f"replica rep_{plane.version}: "
+    said = [line for line in plane.log.splitlines() if replica in line and ", was " in line]
     return bool(said) and "sleeping, was" in said[-1]
 
 
@@ -103,6 +104,17 @@ def test_a_stream_is_kept_alive_meanwhile(
     assert got.raw.startswith(b": waiting")
     assert got.is_done
     assert got.close.usage.output_tokens == 4
+
+
+def test_who_comes_before_the_first_probe_has_told_is_answered_as_well(
+    plane: DataPlaneProcess, engine: SupervisedEngine
+) -> None:
+    for _ in range(3):
+        wake(engine)
+        engine.ask("POST", "/sleep")
+        engine.wait_for_state("sleeping")
+        publish(plane, engine)  # a replica of a new name: nothing is known of it
+        assert ask(plane).status_code == 200
 
 
 def test_after_the_limit_503_says_when_to_come_back(
