@@ -79,12 +79,20 @@ def make_engine(database_url: str, **options: Any) -> Engine:
     )
 
 
-def make_async_engine(database_url: str, **options: Any) -> AsyncEngine:
-    """Return an asyncio engine (control plane); ``options`` go to SQLAlchemy."""
+def make_async_engine(
+    database_url: str, *, statement_timeout: str | None = None, **options: Any
+) -> AsyncEngine:
+    """Return an asyncio engine (control plane); ``options`` go to SQLAlchemy.
+
+    ``statement_timeout`` holds where a transaction sets no other; as PostgreSQL writes a span.
+    """
+    session_options = _SESSION_OPTIONS
+    if statement_timeout is not None:
+        session_options += f" -c statement_timeout={statement_timeout}"
     return create_async_engine(
         normalize_database_url(database_url),
         pool_pre_ping=True,
-        connect_args={"options": _SESSION_OPTIONS, "connect_timeout": _CONNECT_TIMEOUT_SECONDS},
+        connect_args={"options": session_options, "connect_timeout": _CONNECT_TIMEOUT_SECONDS},
         **options,
     )
 

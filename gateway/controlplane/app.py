@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import httpx
 from fastapi import APIRouter, Depends, FastAPI
-from starlette.types import Lifespan
 
 from billing.clock import Clock, utc_now
 from gateway.controlplane import health
@@ -19,6 +18,7 @@ from gateway.controlplane.budgets_api import endpoints as budgets_endpoints
 from gateway.controlplane.budgets_api.send_alerts import AlertSender
 from gateway.controlplane.catalog import endpoints as catalog_endpoints
 from gateway.controlplane.catalog import route_endpoints
+from gateway.controlplane.classifiers_api import endpoints as classifiers_endpoints
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.context import ControlPlane
 from gateway.controlplane.credit_api import endpoints as credit_endpoints
@@ -41,6 +41,7 @@ from gateway.controlplane.reports_api import endpoints as reports_endpoints
 from gateway.controlplane.reports_api import reconciliation
 from gateway.controlplane.reports_api.watch_drift import DriftWatch
 from gateway.controlplane.request_edge import RequestEdge
+from gateway.controlplane.tls import get_tls_context
 from gateway.snapshot.publish import FilePlace, RedisPlace, SnapshotPlace
 
 API_PREFIX = "/api/v1"
@@ -50,24 +51,24 @@ _PROBE_CONNECT_SECONDS = 1.5
 
 
 def create_app(config: ControlPlaneConfig, *, clock: Clock = utc_now) -> FastAPI:
-    """Return the control API; its lifespan publishes Snapshots and sends alerts in the background.
+    """Return the control API; its lifespan publishes Snapshots and sends alerts in the background."""
+    app = make_bare_app(max_body_bytes=config.max_body_bytes)
+    app.state.control_plane = assemble(config, clock=clock)
+    return app
+
+
+def make_bare_app(*, max_body_bytes: int) -> FastAPI:
+    """Return the application without a control plane: ``app.state.control_plane`` is still to be set.
 
     No address redirects (a redirect would lose the body or the token), and there are no pages of
     documentation to be read without a token.
     """
-    database = Database(config.database_url)
-    publisher = _make_publisher(config, database, clock)
-    control_plane = _assemble(config, database, publisher, clock)
     app = FastAPI(
-        title="Forebay control API",
-        openapi_url=None,
-        redirect_slashes=False,
-        lifespan=_make_lifespan(control_plane, publisher),
+        title="Forebay control API", openapi_url=None, redirect_slashes=False, lifespan=_lifespan
     )
-    app.state.control_plane = control_plane
     install_error_replies(app)
     app.include_router(_routes())
-    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(RequestEdge)  # the outermost: added last
     return app
 
@@ -82,6 +83,7 @@ def _routes() -> APIRouter:
         route_endpoints.router,
         billing_endpoints.router,
         limits_endpoints.router,
+        classifiers_endpoints.router,
         budgets_endpoints.router,
         credit_endpoints.router,
         reports_endpoints.router,
@@ -108,13 +110,13 @@ def _make_publisher(config: ControlPlaneConfig, database: Database, clock: Clock
     )
 
 
-def _assemble(
-    config: ControlPlaneConfig, database: Database, publisher: Publisher, clock: Clock
-) -> ControlPlane:
+def assemble(config: ControlPlaneConfig, *, clock: Clock) -> ControlPlane:
+    """Return what the endpoints and the background work of one process share."""
+    database = Database(config.database_url)
     return ControlPlane(
         config=config,
         database=database,
-        publisher=publisher,
+        publisher=_make_publisher(config, database, clock),
         waiting_events=WaitingEvents(config.database_url, clock=clock),
         login_limit=FailureLimit(
             failures=_LOGIN_FAILURES,
@@ -123,6 +125,7 @@ def _assemble(
         ),
         passwords=PasswordChecker(),
         engine_client=httpx.AsyncClient(
+            verify=get_tls_context(),
             # Engines stand in our own network; a proxy from the environment must not see tokens.
             trust_env=False,
             follow_redirects=False,
@@ -145,40 +148,39 @@ def _make_drift_watch(control_plane: ControlPlane) -> DriftWatch:
     )
 
 
-def _make_lifespan(control_plane: ControlPlane, publisher: Publisher) -> Lifespan[FastAPI]:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        alerts = AlertSender(
-            control_plane.database,
-            clock=control_plane.clock,
-            poll_seconds=control_plane.config.alert_poll_ms / 1000,
-        )
-        credit = CreditWatch(
-            control_plane.database,
-            publisher.publish_soon,
-            clock=control_plane.clock,
-            poll_seconds=control_plane.config.credit_poll_ms / 1000,
-        )
-        drift = _make_drift_watch(control_plane)
-        loops = (
-            publisher.run(),
-            alerts.run(),
-            credit.run(),
-            drift.run(),
-            control_plane.waiting_events.run(),
-        )
-        running = [asyncio.create_task(loop) for loop in loops]
-        try:
-            yield
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await alerts.close()
-            await drift.close()
-            await publisher.close()
-            await control_plane.engine_client.aclose()
-            control_plane.passwords.close()
-            await control_plane.database.close()
-
-    return lifespan
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    control_plane: ControlPlane = app.state.control_plane
+    publisher = control_plane.publisher
+    alerts = AlertSender(
+        control_plane.database,
+        clock=control_plane.clock,
+        poll_seconds=control_plane.config.alert_poll_ms / 1000,
+    )
+    credit = CreditWatch(
+        control_plane.database,
+        publisher.publish_soon,
+        clock=control_plane.clock,
+        poll_seconds=control_plane.config.credit_poll_ms / 1000,
+    )
+    drift = _make_drift_watch(control_plane)
+    loops = (
+        publisher.run(),
+        alerts.run(),
+        credit.run(),
+        drift.run(),
+        control_plane.waiting_events.run(),
+    )
+    running = [asyncio.create_task(loop) for loop in loops]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await alerts.close()
+        await drift.close()
+        await publisher.close()
+        await control_plane.engine_client.aclose()
+        control_plane.passwords.close()
+        await control_plane.database.close()

@@ -37,9 +37,9 @@ class ControlPlaneConfig:
     public_base_url: str = "http://127.0.0.1:8080"
     is_secure_cookie: bool = False
     session_seconds: int = 24 * 3600
-    publish_poll_ms: int = 300
+    publish_poll_ms: int = 500
     alert_poll_ms: int = 2000
-    credit_poll_ms: int = 300
+    credit_poll_ms: int = 500
     drift_poll_ms: int = 60_000
     drift_rule: DriftRule = field(default_factory=DriftRule)
     drift_alarm_seconds: float = 600.0

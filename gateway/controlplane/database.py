@@ -31,7 +31,11 @@ class Database:
 
     def __init__(self, database_url: str) -> None:
         self._engine = make_async_engine(
-            database_url, pool_size=_POOL_SIZE, max_overflow=0, pool_timeout=_POOL_WAIT_SECONDS
+            database_url,
+            statement_timeout=_READ_STATEMENT_TIMEOUT,
+            pool_size=_POOL_SIZE,
+            max_overflow=0,
+            pool_timeout=_POOL_WAIT_SECONDS,
         )
         read_only = self._engine.execution_options(postgresql_readonly=True)
         self._write = make_session_factory(self._engine)
@@ -48,7 +52,6 @@ class Database:
     async def read(self) -> AsyncIterator[ReadSession]:
         """Yield a read-only session; each statement sees what is committed when it begins."""
         async with self._read() as session:
-            await _limit_statements(session, _READ_STATEMENT_TIMEOUT)
             yield ReadSession(session)
 
     @asynccontextmanager
@@ -64,16 +67,14 @@ class Database:
         If the block recorded a change, the configuration's version grows in the same transaction.
         """
         async with self._write() as session:
-            await _limit_statements(session, _WRITE_STATEMENT_TIMEOUT)
+            await session.execute(
+                text(f"SET LOCAL statement_timeout = '{_WRITE_STATEMENT_TIMEOUT}'")
+            )
             yield WriteSession(session)
             if is_changed(session):
                 await session.flush()
                 await take_next_version(session)
             await session.commit()
-
-
-async def _limit_statements(session: AsyncSession, limit: str) -> None:
-    await session.execute(text(f"SET LOCAL statement_timeout = '{limit}'"))
 
 
 async def wait_for_turn(session: WriteSession, key: int) -> None:

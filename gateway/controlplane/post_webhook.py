@@ -16,6 +16,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from gateway.controlplane.tls import get_tls_context
+
 ALERT_ID_HEADER = "x-forebay-alert-id"
 _TIMEOUT_SECONDS = 5.0
 # Three tries take less than 20 seconds, within the half minute for which an outbox's row is ours.
@@ -26,6 +28,7 @@ _MAX_WAIT_SECONDS = 1.0
 def make_webhook_client() -> httpx.AsyncClient:
     """Return a client for webhooks; it belongs to the caller."""
     return httpx.AsyncClient(
+        verify=get_tls_context(),
         # A redirect could lead where the address check never looked.
         trust_env=False,
         follow_redirects=False,

@@ -304,10 +304,18 @@ def test_a_killed_data_plane_worker_is_replaced(product: WholeProduct) -> None:
 
 
 def test_everything_killed_at_once_goes_on_with_the_same_data(product: WholeProduct) -> None:
+    assert product.process is not None
+    parts = product.runtime()["processes"]
+    watched = [pid for entry in parts for pid in (entry["leash_pid"], entry["pid"])]
+    below = descendants(product.process.pid)
     with Traffic(product) as traffic:
         wait_for(lambda: traffic.completed >= 4, "traffic flows", 60)
         before = set(all_request_ids(product))
-        product.kill_everything()
+        for pid in (product.process.pid, *watched):
+            os.kill(pid, signal.SIGKILL)
+        product.process.wait(10)
+        # The workers, whom nobody has killed, do not outlive all that watched them.
+        wait_for(lambda: not any(is_alive(pid) for pid in below), "nothing is left running", 20)
     product.start()
     product.wait_until_serving()
     assert product.ready["secret"] is None
@@ -316,22 +324,6 @@ def test_everything_killed_at_once_goes_on_with_the_same_data(product: WholeProd
     with Traffic(product) as more:
         wait_for(lambda: more.completed >= 4, "traffic flows again", 60)
     check_the_books(product, traffic.request_ids + more.request_ids)
-
-
-def test_workers_do_not_outlive_all_that_watches_them(product: WholeProduct) -> None:
-    assert product.process is not None
-    parts = product.runtime()["processes"]
-    watched = [pid for entry in parts for pid in (entry["leash_pid"], entry["pid"])]
-    below = descendants(product.process.pid)
-    with Traffic(product) as traffic:
-        wait_for(lambda: traffic.completed >= 2, "traffic flows", 60)
-        for pid in (product.process.pid, *watched):
-            os.kill(pid, signal.SIGKILL)
-        product.process.wait(10)
-        wait_for(lambda: not any(is_alive(pid) for pid in below), "nothing is left running", 20)
-    product.start()
-    product.wait_until_serving()
-    check_the_books(product, traffic.request_ids)
 
 
 def test_a_clean_stop_loses_nothing_and_leaves_nothing(product: WholeProduct) -> None:

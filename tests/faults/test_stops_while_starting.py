@@ -55,7 +55,7 @@ def test_forebay_up_ends_soon_whenever_it_is_interrupted(tmp_path: Path) -> None
     """With everything embedded; the fault that made a stop hang had its moments, so several."""
     state_dir = tmp_path / "state"
     assert start_up(state_dir).stop()[0] == 0
-    for delay_seconds in (1.5, 4.0, 7.0):
+    for delay_seconds in (1.5, 5.0):
         process = launch_up(state_dir)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(delay_seconds)

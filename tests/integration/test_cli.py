@@ -18,6 +18,7 @@ from tests.fixtures.forebay_up import (
     RunningUp,
     clean_env,
     forebay,
+    forebay_here,
     free_port,
     start_up,
     tiny_engine,
@@ -36,7 +37,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUp]:
 
 
 def run(up: RunningUp, *arguments: str) -> str:
-    result = forebay(*arguments, FOREBAY_STATE_DIR=str(up.state_dir))
+    result = forebay_here(*arguments, FOREBAY_STATE_DIR=str(up.state_dir))
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -86,7 +87,7 @@ def test_limits_are_set_listed_and_removed(up: RunningUp) -> None:
     assert again["id"] == limit["id"]
     assert run_json(up, "limits", "list", "--scope", "key", "--of", key) == [again]
     assert limit["id"] in run(up, "limits", "list")
-    refused = forebay(
+    refused = forebay_here(
         "limits", "set", *what, "1.5", "--per", "minute", FOREBAY_STATE_DIR=str(up.state_dir)
     )
     assert refused.returncode == 2
@@ -147,7 +148,7 @@ def test_credit_is_granted_shown_and_limited(up: RunningUp) -> None:
     assert (credit["credit_limit"], credit["left"]) == (None, "17.5")
     credit = run_json(up, "credits", "mode", organization, "postpaid", "--no-limit")
     assert (credit["credit_limit"], credit["left"]) == (None, None)
-    said = forebay("credits", "grant", organization, "0", FOREBAY_STATE_DIR=str(up.state_dir))
+    said = forebay_here("credits", "grant", organization, "0", FOREBAY_STATE_DIR=str(up.state_dir))
     assert (said.returncode, "above 0" in said.stderr) == (2, True)
 
 
@@ -197,7 +198,7 @@ def test_books_that_do_not_agree_give_exit_code_1(up: RunningUp) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         changed = connection.execute(tamper, ("0.000000000001",))
         assert changed.rowcount >= 1
-        result = forebay("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))
+        result = forebay_here("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))
         connection.execute(tamper, ("-0.000000000001",))
     assert result.returncode == 1, result.stdout + result.stderr
     assert "FAIL" in result.stdout
@@ -216,7 +217,7 @@ def test_books_that_do_not_agree_give_exit_code_1(up: RunningUp) -> None:
     ],
 )
 def test_refusals_are_one_sentence(up: RunningUp, arguments: tuple[str, ...], says: str) -> None:
-    result = forebay(*arguments, FOREBAY_STATE_DIR=str(up.state_dir))
+    result = forebay_here(*arguments, FOREBAY_STATE_DIR=str(up.state_dir))
     assert result.returncode == 2
     assert result.stdout == ""
     [sentence] = result.stderr.splitlines()
@@ -226,7 +227,7 @@ def test_refusals_are_one_sentence(up: RunningUp, arguments: tuple[str, ...], sa
 
 @pytest.mark.parametrize("arguments", [("keys", "list"), ("usage",), ("billing", "verify")])
 def test_nothing_running(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    result = forebay(*arguments, FOREBAY_STATE_DIR=str(tmp_path))
+    result = forebay_here(*arguments, FOREBAY_STATE_DIR=str(tmp_path))
     assert result.returncode == 2
     says = f"forebay: Forebay is not running on the state directory {tmp_path}."
     assert result.stderr.startswith(says)
@@ -259,7 +260,7 @@ def test_reconciliation_with_engines(up: RunningUp) -> None:
             "INSERT INTO engine_counter_spans VALUES ('rep_odd', '2000-01-01T10:00Z',"
             " '2000-01-01T10:50Z', 'dep_odd', NULL, 0, 0, 0, 90000, 90000, 9, 0)"
         )
-        result = forebay(
+        result = forebay_here(
             *("reconcile", "--from", "2000-01-01", "--to", "2000-01-02"),
             FOREBAY_STATE_DIR=str(up.state_dir),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -136,20 +135,3 @@ def test_a_stop_in_the_middle_of_a_start(state_dir: Path, engine: str) -> None:
     assert process.returncode == 0, err
     assert "Forebay is up" not in out
     assert "Traceback" not in err
-
-
-def test_everything_killed_at_once_and_started_again_at_once(state_dir: Path, engine: str) -> None:
-    up = start_up(state_dir, FOREBAY_VLLM_URL=engine)
-    secret = up.ready["secret"]
-    assert ask(up, secret).status_code == 200
-    runtime = json.loads((state_dir / "runtime.json").read_text())
-    leashes = [int(process["leash_pid"]) for process in runtime["processes"]]
-    parts = [int(process["pid"]) for process in runtime["processes"]]
-    up.process.kill()
-    for pid in [*leashes, *parts]:
-        with contextlib.suppress(ProcessLookupError):  # its leash's death ended it already
-            os.kill(pid, signal.SIGKILL)
-    up.process.communicate()
-    again = start_up(state_dir, FOREBAY_VLLM_URL=engine)
-    assert ask(again, secret).status_code == 200
-    assert again.stop()[0] == 0
