@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 
@@ -168,16 +169,20 @@ def charge_on_page(product: WholeProduct) -> Decimal:
 
 
 def wait_until_all_settled(product: WholeProduct) -> None:
-    def is_settled() -> bool:
-        try:
-            with product_session(product) as control:
-                counts = control.get("/api/v1/journals").raise_for_status().json()
-        except httpx.HTTPError:
-            return False  # the control plane was just killed and is starting
-        settled: bool = counts["open"] == 0
-        return settled
+    with ExitStack() as stack:
+        sessions: list[httpx.Client] = []  # one: a sign-in costs the control plane its hash
 
-    wait_for(is_settled, "nothing is open any more", 60)
+        def is_settled() -> bool:
+            try:
+                if not sessions:
+                    sessions.append(stack.enter_context(product_session(product)))
+                counts = sessions[0].get("/api/v1/journals").raise_for_status().json()
+            except httpx.HTTPError:
+                return False  # the control plane was just killed and is starting
+            settled: bool = counts["open"] == 0
+            return settled
+
+        wait_for(is_settled, "nothing is open any more", 60)
 
 
 def test_first_answers_and_their_bill(product: WholeProduct) -> None:
