@@ -134,6 +134,24 @@ class ReceiptCharge(Record, frozen=True, kw_only=True):
     output: Decimal | None = None
 
 
+class ReceiptCounterfactual(Record, frozen=True, kw_only=True):
+    """What the last tier of the route would have cost."""
+
+    price: ReceiptPrice
+    amount: Decimal | None = None
+
+
+class ReceiptTier(Record, frozen=True, kw_only=True):
+    """Which tier of its route a request went to and why, and how that is charged."""
+
+    name: str
+    reason: str
+    score: float | None = None
+    charge_mode: str
+    saving_share: Decimal | None = None
+    counterfactual: ReceiptCounterfactual | None = None
+
+
 class ReceiptTimings(Record, frozen=True, kw_only=True):
     """When it began, and how long it took in milliseconds."""
 
@@ -150,6 +168,9 @@ class Receipt(Record, frozen=True, kw_only=True):
     status: str
     http_status: int | None = None
     route: str | None = None
+    requested_route: str | None = None  # None: it was served as asked
+    fallback_reason: str | None = None
+    tier: ReceiptTier | None = None
     deployment: str | None = None
     replica_id: str | None = None
     is_stream: bool = False

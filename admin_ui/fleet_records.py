@@ -48,6 +48,20 @@ class Deployment(Record, frozen=True, kw_only=True):
     replicas: tuple[Replica, ...] = ()
 
 
+class Tier(Record, frozen=True, kw_only=True):
+    """One of the routes that serve another one's requests."""
+
+    name: str
+    route: str
+
+
+class TierPolicy(Record, frozen=True, kw_only=True):
+    """A route's tiers, from the cheapest to the dearest, and where each but the first begins."""
+
+    tiers: tuple[Tier, ...]
+    thresholds: tuple[float, ...]
+
+
 class LedRoute(Record, frozen=True, kw_only=True):
     """A public model name with where it leads."""
 
@@ -55,6 +69,7 @@ class LedRoute(Record, frozen=True, kw_only=True):
     name: str
     deployment: str = ""
     fallbacks: tuple[str, ...] = ()
+    tiers: TierPolicy | None = None
 
 
 class Tokens(Record, frozen=True, kw_only=True):

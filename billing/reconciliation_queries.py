@@ -5,22 +5,36 @@ from __future__ import annotations
 # Rates every event again from its counts and the price it was rated with, by another hand than
 # billing.pricing.rate. Multiplication of NUMERICs is exact; a division would not be.
 RERATE = """
-WITH rerated AS (
-    SELECT e.currency, e.charge, e.started_at, p.effective_at, b.currency AS price_currency,
-        CASE
-            WHEN e.charge IS NULL THEN NULL
-            WHEN e.status IN ('rejected', 'failed', 'voided') THEN 0
-            WHEN coalesce(e.input_tokens, 0) = 0 AND coalesce(e.output_tokens, 0) = 0 THEN 0
-            ELSE 0.000001 * (
-                (coalesce(e.input_tokens, 0) - coalesce(e.cached_input_tokens, 0))
-                    * p.input_per_million
-                + coalesce(e.cached_input_tokens, 0)
-                    * coalesce(p.cached_input_per_million, p.input_per_million)
-                + coalesce(e.output_tokens, 0) * p.output_per_million)
-        END AS again
+WITH rated AS (
+    SELECT e.currency, e.charge, e.charge_mode, e.saving_share, e.started_at, e.status,
+        coalesce(e.input_tokens, 0) = 0 AND coalesce(e.output_tokens, 0) = 0 AS is_empty,
+        b.currency AS price_currency, greatest(p.effective_at, c.effective_at) AS effective_at,
+        0.000001 * (
+            (coalesce(e.input_tokens, 0) - coalesce(e.cached_input_tokens, 0))
+                * p.input_per_million
+            + coalesce(e.cached_input_tokens, 0)
+                * coalesce(p.cached_input_per_million, p.input_per_million)
+            + coalesce(e.output_tokens, 0) * p.output_per_million) AS own,
+        0.000001 * (
+            (coalesce(e.input_tokens, 0) - coalesce(e.cached_input_tokens, 0))
+                * c.input_per_million
+            + coalesce(e.cached_input_tokens, 0)
+                * coalesce(c.cached_input_per_million, c.input_per_million)
+            + coalesce(e.output_tokens, 0) * c.output_per_million) AS counterfactual
     FROM usage_events e
     LEFT JOIN prices p ON p.id = e.price_id
     LEFT JOIN price_books b ON b.id = p.price_book_id
+    LEFT JOIN prices c ON c.id = e.counterfactual_price_id
+), rerated AS (
+    SELECT *,
+        CASE
+            WHEN charge IS NULL THEN NULL
+            WHEN status IN ('rejected', 'failed', 'voided') OR is_empty THEN 0
+            WHEN charge_mode = 'saving_shared' THEN
+                saving_share * own + (1 - saving_share) * greatest(own, counterfactual)
+            ELSE own
+        END AS again
+    FROM rated
 )
 SELECT currency, count(*) AS events, count(*) FILTER (WHERE charge IS NULL) AS unpriced,
     coalesce(sum(charge), 0) AS charge, coalesce(sum(again), 0) AS again,

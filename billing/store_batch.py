@@ -9,6 +9,7 @@ got lost.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -26,7 +27,7 @@ from billing.ledger.project_hours import add_deltas_to_project_hours
 from billing.pricing.load_prices import load_prices
 from billing.pricing.price_book import OrganizationPrices
 from billing.retry import retry_conflicts
-from billing.usage.event import CloseRecord, event_id_of
+from billing.usage.event import CloseRecord, RequestIdentity, event_id_of
 from billing.usage.parse_records import Damage
 from billing.usage.read_journal import JournalBatch, JournalPoint
 from billing.usage.repository import (
@@ -38,6 +39,7 @@ from billing.usage.repository import (
     stage_rows,
 )
 from billing.usage.rollup import add_deltas_to_rollups
+from billing.usage.store_feedback import store_feedback
 
 _LOG = logging.getLogger(__name__)
 
@@ -92,6 +94,7 @@ def _store(
             add_deltas_to_rollups(cursor)
             add_deltas_to_project_hours(cursor)
             add_deltas_to_budgets(cursor)
+        store_feedback(cursor, batch.feedback, now=now)
         duplicates = len(events.rows) - settled - voided
         letters = events.aside + [_damage_letter(*damage) for damage in batch.damages]
         if duplicates:
@@ -119,8 +122,7 @@ def _make_rows(
     events = _EventRows()
     if not batch.closes:
         return events
-    identities = (close.identity for _, close in batch.closes)
-    wanted = {(identity.organization_id, identity.route_id) for identity in identities}
+    wanted = {pair for _, close in batch.closes for pair in _priced_routes(close.identity)}
     prices = load_prices(cursor, _storable(wanted))
     for point, close in batch.closes:
         if point in refused:
@@ -128,9 +130,17 @@ def _make_rows(
             continue
         try:
             _add_row(events, point, close, prices, batch.journal_id)
-        except OverflowError:  # a time that no calendar has
+        except (OverflowError, ValueError):  # a time that no calendar has, a share that is none
             events.aside.append(_unstorable_letter(point, close, _NO_ROW))
     return events
+
+
+def _priced_routes(identity: RequestIdentity) -> Iterator[tuple[str, str]]:
+    """Yield organization and route, of each route whose price may count."""
+    yield identity.organization_id, identity.route_id
+    if identity.tier is not None:
+        yield identity.organization_id, identity.tier.requested_route_id
+        yield identity.organization_id, identity.tier.counterfactual_route_id
 
 
 def _storable(wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -140,6 +140,7 @@ class Settings(BaseSettings):
     ] = 86_400.0
     idempotency_max_reply_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB  # a larger one: not kept
     idempotency_total_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB  # of a worker
+    feedback_comments: bool = False  # text of clients is kept
     journal_fsync_ms: Annotated[int, Field(ge=0, le=10_000)] = 10  # 0: before every answer
     ledger_post_seconds: Seconds = 60.0
 

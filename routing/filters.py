@@ -72,7 +72,8 @@ def find_obstacle(
         and shape.adapter is None
         and (
             view.context_tokens is None
-            or shape.input_tokens + shape.output_tokens <= view.context_tokens
+            or shape.input_tokens + (shape.asked_tokens or shape.output_tokens)
+            <= view.context_tokens
         )
     ):
         return None
@@ -115,8 +116,8 @@ def find_missing_capability(view: LoadView, shape: RequestShape) -> Obstacle | N
     adapter = shape.adapter
     if adapter is not None and view.adapters is not None and adapter not in view.adapters:
         return Obstacle.LACKS_ADAPTER
-    context_tokens = view.context_tokens
-    if context_tokens is not None and shape.input_tokens + shape.output_tokens > context_tokens:
+    needed = shape.input_tokens + (shape.asked_tokens or shape.output_tokens)
+    if view.context_tokens is not None and needed > view.context_tokens:
         return Obstacle.CONTEXT_TOO_SHORT
     return None
 

@@ -40,7 +40,8 @@ class RetryBudget:
 
     def deposit(self) -> None:
         """A request came, however it will end. Retries of it do not count again."""
-        self._tokens = min(self._tokens + self._share, MAX_TOKENS)
+        tokens = self._tokens + self._share
+        self._tokens = tokens if tokens < MAX_TOKENS else MAX_TOKENS
 
     def try_take(self, now: float) -> bool:
         """Take what one retry costs; False: there is not enough, answer with the failure."""

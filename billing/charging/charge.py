@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from billing.charging.charge_rule import MissingPriceError, rate_by_rule, rule_of
 from billing.charging.reason import DeadLetterReason
 from billing.money import NO_CURRENCY, ZERO
 from billing.pricing.price_book import OrganizationPrices, PriceTerms
-from billing.pricing.rate import ImplausibleUsageError, RatedUsage, check_usage, rate
+from billing.pricing.rate import ImplausibleUsageError, RatedUsage, check_usage
 from billing.usage.event import CloseRecord, RequestStatus, TokenUsage
 
 BILLABLE = frozenset(
@@ -50,12 +51,16 @@ class Charge:
     output_charge: Decimal | None
     reason: DeadLetterReason | None = None
     detail: str = ""
+    counterfactual: PriceTerms | None = None  # of the last tier, where a route chose among tiers
 
 
 def charge_request(
     close: CloseRecord, prices: OrganizationPrices | None, started_at: datetime
 ) -> Charge:
-    """Return what the request costs at the price that held when it arrived (``started_at``)."""
+    """Return what the request costs at the price that held when it arrived (``started_at``).
+
+    Raises :class:`ValueError` where its record says nonsense of how it is charged.
+    """
     currency = NO_CURRENCY if prices is None else prices.currency
     is_billable = close.status in BILLABLE
     try:
@@ -71,15 +76,14 @@ def charge_request(
         return _unrated(usage, currency, DeadLetterReason.NO_USAGE, detail)
     if not usage.input_tokens and not usage.output_tokens:
         return _free(usage, currency)
-    price = None if prices is None else prices.find_price(close.identity.route_id, started_at)
-    if price is None:
-        detail = (
-            f"no price for route {close.identity.route!r} at {started_at.isoformat()}"
-            if prices is not None
-            else "the organization follows no price book"
-        )
+    if prices is None:
+        detail = "the organization follows no price book"
         return _unrated(usage, currency, DeadLetterReason.NO_PRICE, detail)
-    return charge_rated(usage, rate(usage, price))
+    try:
+        rated, counterfactual = rate_by_rule(rule_of(close.identity), usage, prices, started_at)
+    except MissingPriceError as error:
+        return _unrated(usage, currency, DeadLetterReason.NO_PRICE, str(error))
+    return charge_rated(usage, rated, counterfactual)
 
 
 def is_usage_missing(close: CloseRecord) -> bool:
@@ -93,7 +97,9 @@ def is_usage_missing(close: CloseRecord) -> bool:
     return close.first_token_at_us is not None and usage.output_tokens is None
 
 
-def charge_rated(usage: TokenUsage, rated: RatedUsage) -> Charge:
+def charge_rated(
+    usage: TokenUsage, rated: RatedUsage, counterfactual: PriceTerms | None = None
+) -> Charge:
     """Return the charge of usage that has its price."""
     return Charge(
         usage=usage,
@@ -103,6 +109,7 @@ def charge_rated(usage: TokenUsage, rated: RatedUsage) -> Charge:
         input_charge=rated.input_charge,
         cached_input_charge=rated.cached_input_charge,
         output_charge=rated.output_charge,
+        counterfactual=counterfactual,
     )
 
 

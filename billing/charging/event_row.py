@@ -6,7 +6,7 @@ from datetime import datetime
 
 from billing.charging.charge import Charge
 from billing.clock import from_epoch_us
-from billing.usage.event import CloseRecord, event_id_of
+from billing.usage.event import ChargeMode, CloseRecord, TierDecision, event_id_of
 
 # In the order of the fields of :func:`event_row`.
 EVENT_COLUMNS = (
@@ -22,6 +22,14 @@ EVENT_COLUMNS = (
     "replica_id",
     "requested_route",
     "fallback_reason",
+    "requested_route_id",
+    "tier",
+    "tier_reason",
+    "tier_score",
+    "charge_mode",
+    "saving_share",
+    "counterfactual_route_id",
+    "counterfactual_price_id",
     "endpoint",
     "is_stream",
     "status",
@@ -46,6 +54,7 @@ EVENT_COLUMNS = (
     "journal_id",
 )
 _TABS = len(EVENT_COLUMNS) - 1
+_NO_TIER = ("",) * 8
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -55,7 +64,7 @@ def event_row(close: CloseRecord, charge: Charge, started_at: datetime, journal_
     Raises :class:`OverflowError` for times that no calendar has.
     """
     identity, usage, price = close.identity, charge.usage, charge.price
-    fallback = identity.fallback
+    fallback, tier = identity.fallback, identity.tier
     ttft_us = _span_us(identity.started_at_us, close.first_token_at_us)
     e2e_us = _span_us(identity.started_at_us, close.finished_at_us or None)
     fields = (
@@ -69,8 +78,9 @@ def event_row(close: CloseRecord, charge: Charge, started_at: datetime, journal_
         identity.route,
         identity.deployment_id,
         close.replica_id or "",
-        "" if fallback is None else fallback.requested_route,
+        "" if fallback is None and tier is None else identity.requested_route,
         "" if fallback is None else fallback.reason,
+        *(_NO_TIER if tier is None else _tier_fields(tier, charge)),
         identity.endpoint,
         "t" if identity.is_stream else "f",
         close.status.value,
@@ -99,6 +109,21 @@ def event_row(close: CloseRecord, charge: Charge, started_at: datetime, journal_
     if line.count("\t") != _TABS or "\\" in line or "\n" in line or "\r" in line:
         line = "\t".join(field.translate(_ESCAPES) for field in fields)
     return line + "\n"
+
+
+def _tier_fields(tier: TierDecision, charge: Charge) -> tuple[str, ...]:
+    is_shared = tier.charge_mode == ChargeMode.SAVING_SHARED
+    counterfactual = charge.counterfactual
+    return (
+        tier.requested_route_id,
+        tier.tier,
+        tier.reason,
+        _text(tier.score),
+        tier.charge_mode,
+        tier.saving_share if is_shared else "",
+        tier.counterfactual_route_id,
+        "" if counterfactual is None else counterfactual.id,
+    )
 
 
 def _text(value: object) -> str:

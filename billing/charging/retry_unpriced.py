@@ -6,23 +6,32 @@ transaction. What still has no price stays as it is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import class_row
 
 from billing.budgets.spend import add_deltas_to_budgets
+from billing.charging.charge_rule import (
+    ChargeRule,
+    MissingPriceError,
+    make_rule,
+    rate_by_rule,
+)
 from billing.charging.event_row import EVENT_COLUMNS
 from billing.charging.reason import DeadLetterReason
 from billing.clock import Clock, utc_now
 from billing.db import connect
 from billing.ledger.project_hours import add_deltas_to_project_hours
 from billing.pricing.load_prices import load_prices
-from billing.pricing.rate import RatedUsage, rate
+from billing.pricing.price_book import PriceTerms
+from billing.pricing.rate import RatedUsage
 from billing.retry import retry_conflicts
 from billing.usage.event import TokenUsage
 from billing.usage.repository import prepare_session
@@ -35,7 +44,8 @@ SELECT d.id AS letter_id, e.event_id, e.started_at,
     date_bin('15 minutes', e.started_at, timestamptz '1970-01-01 00:00:00+00') AS quarter,
     e.organization_id, e.project_id, e.api_key_id,
     e.route_id, e.route, e.deployment_id, e.currency, e.input_tokens, e.cached_input_tokens,
-    e.output_tokens, e.reasoning_tokens
+    e.output_tokens, e.reasoning_tokens, e.charge_mode, e.saving_share, e.requested_route_id,
+    e.requested_route, e.counterfactual_route_id
 FROM dead_letters d
 JOIN usage_events e ON e.event_id = d.event_id AND e.started_at = d.event_started_at
 WHERE d.reason = %s AND d.resolved_at IS NULL AND e.charge IS NULL AND d.id > %s
@@ -70,6 +80,25 @@ class _UnpricedEvent:
     cached_input_tokens: int | None
     output_tokens: int | None
     reasoning_tokens: int | None
+    charge_mode: str | None
+    saving_share: Decimal | None
+    requested_route_id: str | None
+    requested_route: str | None
+    counterfactual_route_id: str | None
+
+    @property
+    def rule(self) -> ChargeRule:
+        if self.charge_mode is None:
+            return ChargeRule(self.route_id, self.route)
+        return make_rule(
+            route_id=self.route_id,
+            route=self.route,
+            charge_mode=self.charge_mode,
+            saving_share=self.saving_share,
+            requested_route_id=self.requested_route_id or "",
+            requested_route=self.requested_route or "",
+            counterfactual_route_id=self.counterfactual_route_id or "",
+        )
 
     @property
     def usage(self) -> TokenUsage:
@@ -101,6 +130,12 @@ class _UnpricedEvent:
         )
 
 
+class _Rating(NamedTuple):
+    event: _UnpricedEvent
+    rated: RatedUsage
+    counterfactual: PriceTerms | None
+
+
 def retry_unpriced(database_url: str, *, clock: Clock = utc_now) -> RetryOutcome:
     """Rate every unpriced event that has a price by now; its charge is posted like any other.
 
@@ -130,15 +165,24 @@ def _retry_batch(
             taking.execute(_TAKE, (DeadLetterReason.NO_PRICE, after, _BATCH))
             events = taking.fetchall()
         with connection.cursor() as cursor:
+            rules = [event.rule for event in events]
             prices = load_prices(
-                cursor, {(event.organization_id, event.route_id) for event in events}
+                cursor,
+                {
+                    (event.organization_id, route_id)
+                    for event, rule in zip(events, rules, strict=True)
+                    for route_id in rule.route_ids
+                },
             )
-            ratings: list[tuple[_UnpricedEvent, RatedUsage]] = []
-            for event in events:
+            ratings: list[_Rating] = []
+            for event, rule in zip(events, rules, strict=True):
                 owner = prices.get(event.organization_id)
-                price = owner.find_price(event.route_id, event.started_at) if owner else None
-                if price is not None:
-                    ratings.append((event, rate(event.usage, price)))
+                if owner is None:
+                    continue
+                with contextlib.suppress(MissingPriceError):
+                    ratings.append(
+                        _Rating(event, *rate_by_rule(rule, event.usage, owner, event.started_at))
+                    )
             if ratings:
                 _store_ratings(cursor, ratings, now)
     return events, len(ratings)
@@ -146,12 +190,13 @@ def _retry_batch(
 
 def _store_ratings(
     cursor: psycopg.Cursor[Any],
-    ratings: Sequence[tuple[_UnpricedEvent, RatedUsage]],
+    ratings: Sequence[_Rating],
     now: datetime,
 ) -> None:
     cursor.executemany(
         "UPDATE usage_events SET price_id = %s, currency = %s, charge = %s, input_charge = %s,"
-        " cached_input_charge = %s, output_charge = %s WHERE event_id = %s AND started_at = %s",
+        " cached_input_charge = %s, output_charge = %s, counterfactual_price_id = %s"
+        " WHERE event_id = %s AND started_at = %s",
         [
             (
                 rated.price.id,
@@ -160,14 +205,15 @@ def _store_ratings(
                 rated.input_charge,
                 rated.cached_input_charge,
                 rated.output_charge,
+                None if counterfactual is None else counterfactual.id,
                 event.event_id,
                 event.started_at,
             )
-            for event, rated in ratings
+            for event, rated, counterfactual in ratings
         ],
     )
     with cursor.copy("COPY batch_deltas FROM STDIN") as copy:
-        for event, rated in ratings:
+        for event, rated, _ in ratings:
             # The currency may differ from the one it was counted under: out there, in here.
             copy.write_row(event.delta(-1, event.currency, 0, 1))
             copy.write_row(event.delta(1, rated.price.currency, rated.charge, 0))
@@ -176,5 +222,5 @@ def _store_ratings(
     add_deltas_to_budgets(cursor)
     cursor.execute(
         "UPDATE dead_letters SET resolved_at = %s WHERE id = ANY(%s)",
-        (now, [event.letter_id for event, _ in ratings]),
+        (now, [rating.event.letter_id for rating in ratings]),
     )

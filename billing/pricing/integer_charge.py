@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from decimal import Decimal
 
+from billing.money import EXACT
 from billing.pricing.rate import MAX_TOKENS
 from billing.usage.event import TokenUsage
 
@@ -39,6 +40,15 @@ class IntegerCharge:
         self._places = places + _PLACES_PER_MILLION
         self._unit: int = 10**self._places
         self.currency = currency
+
+    def per_million(self) -> tuple[Decimal, Decimal, Decimal]:
+        """Return the prices of input, cached input and output per million tokens."""
+        down = _PLACES_PER_MILLION - self._places
+        return (
+            Decimal(self._input).scaleb(down, EXACT),
+            Decimal(self._cached).scaleb(down, EXACT),
+            Decimal(self._output).scaleb(down, EXACT),
+        )
 
     def find_text(self, usage: TokenUsage) -> str | None:
         """Return what ``usage`` costs, as :func:`billing.money.format_amount` writes it.
@@ -72,6 +82,51 @@ class IntegerCharge:
         return -(-charge * _NANO // self._unit)
 
 
+class SharedSaving(IntegerCharge):
+    """As served, and a part of what the dearest would have cost more.
+
+    Exactly as :func:`billing.pricing.rate.rate_shared`: that part is as if both prices were mixed,
+    and never negative, so that the dearer of the served and the mixed price holds.
+    """
+
+    __slots__ = ("_mixed",)
+
+    def __init__(self, served: IntegerCharge, dearest: IntegerCharge, share: Decimal) -> None:
+        """``share``: the part of the saving that the customer keeps, 0 to 1."""
+        own = served.per_million()
+        super().__init__(
+            currency=served.currency,
+            input_per_million=own[0],
+            cached_input_per_million=own[1],
+            output_per_million=own[2],
+        )
+        given = EXACT.subtract(Decimal(1), share)
+        mixed = [
+            EXACT.add(EXACT.multiply(share, one), EXACT.multiply(given, other))
+            for one, other in zip(own, dearest.per_million(), strict=True)
+        ]
+        self._mixed = IntegerCharge(
+            currency=served.currency,
+            input_per_million=mixed[0],
+            cached_input_per_million=mixed[1],
+            output_per_million=mixed[2],
+        )
+
+    def find_text(self, usage: TokenUsage) -> str | None:
+        """Return what ``usage`` costs; None as :meth:`IntegerCharge.find_text`."""
+        one, other = super().find_text(usage), self._mixed.find_text(usage)
+        if one is None or other is None:
+            return None
+        return max(one, other, key=Decimal)
+
+    def nano(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> int:
+        """Return the charge in billionths, rounded up, as :meth:`IntegerCharge.nano`."""
+        return max(
+            super().nano(input_tokens, output_tokens, cached_input_tokens),
+            self._mixed.nano(input_tokens, output_tokens, cached_input_tokens),
+        )
+
+
 class ChargeTimeline:
     """The dated prices of one route in one book, by microseconds since the epoch."""
 
@@ -86,3 +141,17 @@ class ChargeTimeline:
         """Return the price that holds at ``at_us``: the latest not after it."""
         index = bisect_right(self._effective_at_us, at_us)
         return self._charges[index - 1] if index else None
+
+    def changes_at_us(self) -> list[int]:
+        """Return when each price begins to hold, ascending."""
+        return self._effective_at_us
+
+
+def share_saving(served: ChargeTimeline, dearest: ChargeTimeline, share: Decimal) -> ChargeTimeline:
+    """Return the timeline of :class:`SharedSaving`, from when both have a price."""
+    dated: list[tuple[int, IntegerCharge]] = []
+    for at in sorted({*served.changes_at_us(), *dearest.changes_at_us()}):
+        one, other = served.find_at(at), dearest.find_at(at)
+        if one is not None and other is not None:
+            dated.append((at, SharedSaving(one, other, share)))
+    return ChargeTimeline(dated)

@@ -89,5 +89,30 @@ def rate(usage: TokenUsage, price: PriceTerms) -> RatedUsage:
     )
 
 
+def share_saving(served: RatedUsage, dearest: RatedUsage, share: Decimal) -> RatedUsage:
+    """Return ``served`` and the part ``1 - share`` of what ``dearest`` would have cost more, exactly.
+
+    ``share`` (0 to 1) is what the customer keeps of the saving; where nothing was saved it is
+    ``served``. Both are of the same usage. Each part of the charge shares what its own saves.
+    """
+    if dearest.charge <= served.charge:
+        return served
+    given = EXACT.subtract(Decimal(1), share)
+
+    def shared(own: Decimal, other: Decimal) -> Decimal:
+        return EXACT.add(own, EXACT.multiply(given, EXACT.subtract(other, own)))
+
+    input_charge = shared(served.input_charge, dearest.input_charge)
+    cached_input_charge = shared(served.cached_input_charge, dearest.cached_input_charge)
+    output_charge = shared(served.output_charge, dearest.output_charge)
+    return RatedUsage(
+        price=served.price,
+        charge=EXACT.add(EXACT.add(input_charge, cached_input_charge), output_charge),
+        input_charge=input_charge,
+        cached_input_charge=cached_input_charge,
+        output_charge=output_charge,
+    )
+
+
 def _amount(tokens: int, per_million: Decimal) -> Decimal:
     return EXACT.multiply(Decimal(tokens), per_million).scaleb(_PER_MILLION, EXACT)

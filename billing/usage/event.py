@@ -40,11 +40,33 @@ class Fallback(msgspec.Struct, array_like=True, frozen=True):
     reason: str  # an error code, of the contract
 
 
+class ChargeMode(StrEnum):
+    """How a request is charged whose route chose among tiers."""
+
+    AS_SERVED = "as_served"  # at the price of the route that answered
+    AS_REQUESTED = "as_requested"  # at the price of the route that was asked for
+    SAVING_SHARED = "saving_shared"  # as served, and a part of what the last tier costs more
+
+
+class TierDecision(msgspec.Struct, array_like=True, frozen=True):
+    """That a route chose among tiers for a request: which, why, and how that is charged."""
+
+    requested_route_id: str
+    requested_route: str  # its public name
+    tier: str  # that answered; of a request that fell back to no tier, the one chosen
+    reason: str  # a TierReason of routing/complexity/tier_policy.py
+    score: float | None  # None: it was not scored
+    charge_mode: str  # a ChargeMode
+    saving_share: str  # decimal text: the part of the saving that the customer keeps
+    counterfactual_route_id: str  # of the last tier: what all of it would have gone to
+
+
 class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
     """Who asked for what: fixed at admission, repeated in the close record.
 
     In the close record, and in progress records, of a request that fell back, route and deployment
-    are those that served it, and its price is theirs.
+    are those that served it, and its price is theirs. Of one whose route chose among tiers they are
+    the tier's, from the open record on.
     """
 
     request_id: str
@@ -58,6 +80,14 @@ class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
     is_stream: bool
     started_at_us: int  # arrival; decides the price and the partition
     fallback: Fallback | None = None
+    tier: TierDecision | None = None
+
+    @property
+    def requested_route(self) -> str:
+        """The public name that the client asked for."""
+        if self.tier is not None:
+            return self.tier.requested_route
+        return self.route if self.fallback is None else self.fallback.requested_route
 
 
 class OpenRecord(msgspec.Struct, array_like=True, frozen=True, tag="o"):
@@ -91,7 +121,20 @@ class CloseRecord(msgspec.Struct, array_like=True, frozen=True, tag="c"):
     error_code: str | None = None
 
 
-JournalRecord = OpenRecord | ProgressRecord | CloseRecord
+class FeedbackRecord(msgspec.Struct, array_like=True, frozen=True, tag="f"):
+    """What a client thought of the reply to one of its project's requests; no part of usage."""
+
+    request_id: str
+    organization_id: str
+    project_id: str
+    api_key_id: str
+    score: float  # 0 (useless) to 1 (good)
+    at_us: int
+    comment: str | None = None  # only where the installation keeps such text
+
+
+SideRecord = ProgressRecord | FeedbackRecord  # written only where no close needs the room
+JournalRecord = OpenRecord | ProgressRecord | CloseRecord | FeedbackRecord
 
 
 def event_id_of(request_id: str) -> str:

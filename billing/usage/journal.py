@@ -34,7 +34,7 @@ from pathlib import Path
 import msgspec
 
 from billing.ids import new_id
-from billing.usage.event import CloseRecord, JournalRecord, OpenRecord, ProgressRecord
+from billing.usage.event import CloseRecord, JournalRecord, OpenRecord, ProgressRecord, SideRecord
 from billing.usage.journal_files import OWNER_LOCK, segment_path
 from billing.usage.journal_segment import Segment, sync_directory
 
@@ -148,14 +148,16 @@ class JournalWriter:
 
     def append_progress(self, record: ProgressRecord) -> None:
         """Write a running stream's counts, unless that would use room that a close may need."""
+        with contextlib.suppress(JournalUnavailableError):  # a courtesy; closes keep their room
+            self.append_beside(record)
+
+    def append_beside(self, record: SideRecord) -> None:
+        """Write what may not take a close's room. Raises :class:`JournalUnavailableError`."""
         line = self._line(record)
         if self._unwritten:
             self._write_unwritten()
         if not self._has_room(len(line)):
-            try:
-                self._make_room(len(line))
-            except JournalUnavailableError:
-                return  # a progress record is a courtesy; closes keep their room
+            self._make_room(len(line))
         self._write(line)
 
     def close(self) -> None:

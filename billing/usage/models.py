@@ -49,7 +49,19 @@ class UsageEvent(Base):
             name="charge_parts",
         ),
         CheckConstraint(
-            "(requested_route IS NULL) = (fallback_reason IS NULL)", name="fallback_told"
+            "(requested_route IS NULL) = (fallback_reason IS NULL AND tier IS NULL)",
+            name="fallback_told",
+        ),
+        CheckConstraint(
+            "(tier IS NULL) = (tier_reason IS NULL) AND (tier IS NULL) = (charge_mode IS NULL)"
+            " AND (tier IS NULL) = (requested_route_id IS NULL)"
+            " AND (tier IS NULL) = (counterfactual_route_id IS NULL)",
+            name="tier_told",
+        ),
+        CheckConstraint(
+            "coalesce(charge_mode = 'saving_shared', false) = (saving_share IS NOT NULL)"
+            " AND saving_share >= 0 AND saving_share <= 1",
+            name="saving_share_fraction",
         ),
         {"postgresql_partition_by": "RANGE (started_at)"},
     )
@@ -66,6 +78,15 @@ class UsageEvent(Base):
     replica_id: Mapped[str | None] = mapped_column(Text)
     requested_route: Mapped[str | None] = mapped_column(Text)  # NULL: it was served as asked
     fallback_reason: Mapped[str | None] = mapped_column(Text)
+    # Where a route chose among tiers (a TierDecision); NULL: it did not.
+    requested_route_id: Mapped[str | None] = mapped_column(Text)
+    tier: Mapped[str | None] = mapped_column(Text)
+    tier_reason: Mapped[str | None] = mapped_column(Text)
+    tier_score: Mapped[Decimal | None] = mapped_column(Numeric)  # NULL: it was not scored
+    charge_mode: Mapped[str | None] = mapped_column(Text)
+    saving_share: Mapped[Decimal | None] = mapped_column(Numeric)  # that the customer keeps
+    counterfactual_route_id: Mapped[str | None] = mapped_column(Text)  # of the last tier
+    counterfactual_price_id: Mapped[str | None] = mapped_column(Text)  # NULL: it had none then
     endpoint: Mapped[str] = mapped_column(Text)
     is_stream: Mapped[bool] = mapped_column(Boolean)
     status: Mapped[str] = mapped_column(Text)  # a RequestStatus

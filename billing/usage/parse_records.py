@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from billing.usage.event import CloseRecord, JournalRecord, OpenRecord, ProgressRecord
+from billing.usage.event import JournalRecord
 
 _CHECKSUM_DIGITS = 8
 _PAYLOAD_START = _CHECKSUM_DIGITS + 1
@@ -20,7 +20,7 @@ _NEWLINE = b"\n"
 _ZERO = 0
 _KEPT_BYTES = 4096  # of damage, for the eye that looks at the dead letter
 
-_decode = msgspec.json.Decoder(OpenRecord | ProgressRecord | CloseRecord).decode
+_decode = msgspec.json.Decoder(JournalRecord).decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from billing.usage.event import CloseRecord, JournalRecord, OpenRecord
+from billing.usage.event import CloseRecord, FeedbackRecord, JournalRecord, OpenRecord
 from billing.usage.journal_files import (
     list_segments,
     remove_journal,
@@ -57,6 +57,7 @@ class JournalBatch:
     start: JournalPoint
     end: JournalPoint
     closes: list[tuple[JournalPoint, CloseRecord]] = field(default_factory=list)
+    feedback: list[FeedbackRecord] = field(default_factory=list)
     opened: int = 0
     damages: list[tuple[int, Damage]] = field(default_factory=list)  # with their segment
     records: int = 0  # read, of all kinds
@@ -258,6 +259,8 @@ class JournalReader:
                 if request_id not in open_requests:
                     opened += 1
                     open_requests[request_id] = OpenRequest(record.identity, segment)
+            elif isinstance(record, FeedbackRecord):
+                batch.feedback.append(record)
             else:
                 request = open_requests.get(record.request_id)
                 if request is not None:

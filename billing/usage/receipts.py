@@ -44,6 +44,23 @@ class ReceiptCharge:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptTier:
+    """How a route chose among its tiers, and how that is charged.
+
+    ``counterfactual`` is what the last tier would have cost: its price, and the amount where there
+    is a charge to compare; None where it had no price.
+    """
+
+    name: str
+    reason: str
+    score: Decimal | None  # None: it was not scored
+    charge_mode: str
+    saving_share: Decimal | None
+    counterfactual_price: ReceiptPrice | None
+    counterfactual_amount: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """One stored request, as its Caller and the admin see it.
 
@@ -65,6 +82,7 @@ class Receipt:
     replica_id: str | None
     requested_route: str | None  # None: it was served as asked
     fallback_reason: str | None
+    tier: ReceiptTier | None  # None: its route has no tiers
     endpoint: str
     is_stream: bool
     input_tokens: int | None
@@ -85,9 +103,17 @@ class Receipt:
 _SELECT = """
 SELECT e.*, coalesce(pr.name, e.project_id) AS project, coalesce(k.name, e.api_key_id) AS api_key,
     coalesce(d.name, e.deployment_id) AS deployment,
-    p.input_per_million, p.cached_input_per_million, p.output_per_million, p.effective_at
+    p.input_per_million, p.cached_input_per_million, p.output_per_million, p.effective_at,
+    c.input_per_million AS counterfactual_input, c.cached_input_per_million AS counterfactual_cached,
+    c.output_per_million AS counterfactual_output, c.effective_at AS counterfactual_effective_at,
+    0.000001 * (
+        (coalesce(e.input_tokens, 0) - coalesce(e.cached_input_tokens, 0)) * c.input_per_million
+        + coalesce(e.cached_input_tokens, 0)
+            * coalesce(c.cached_input_per_million, c.input_per_million)
+        + coalesce(e.output_tokens, 0) * c.output_per_million) AS counterfactual_amount
 FROM usage_events e
 LEFT JOIN prices p ON p.id = e.price_id
+LEFT JOIN prices c ON c.id = e.counterfactual_price_id
 LEFT JOIN projects pr ON pr.id = e.project_id
 LEFT JOIN api_keys k ON k.id = e.api_key_id
 LEFT JOIN deployments d ON d.id = e.deployment_id
@@ -129,6 +155,7 @@ def _receipt_of(row: Any) -> Receipt:
         replica_id=row.replica_id,
         requested_route=row.requested_route,
         fallback_reason=row.fallback_reason,
+        tier=None if row.tier is None else _tier_of(row),
         endpoint=row.endpoint,
         is_stream=row.is_stream,
         input_tokens=row.input_tokens,
@@ -144,6 +171,28 @@ def _receipt_of(row: Any) -> Receipt:
         e2e_ms=row.e2e_ms,
         attempts=row.attempts,
         error_code=row.error_code,
+    )
+
+
+def _tier_of(row: Any) -> ReceiptTier:
+    price = None
+    if row.counterfactual_input is not None:
+        price = ReceiptPrice(
+            id=row.counterfactual_price_id,
+            currency=row.currency,
+            input_per_million=row.counterfactual_input,
+            cached_input_per_million=row.counterfactual_cached,
+            output_per_million=row.counterfactual_output,
+            effective_at=row.counterfactual_effective_at,
+        )
+    return ReceiptTier(
+        name=row.tier,
+        reason=row.tier_reason,
+        score=row.tier_score,
+        charge_mode=row.charge_mode,
+        saving_share=row.saving_share,
+        counterfactual_price=price,
+        counterfactual_amount=None if row.charge is None else row.counterfactual_amount,
     )
 
 

@@ -139,7 +139,7 @@ def parse_numbers(texts: Sequence[str] | None, option: str) -> dict[str, float] 
     """Return ``NAME=NUMBER`` options as a mapping. Raises :class:`CliError`."""
     if not texts:
         return None
-    return {name: _number(text, option) for name, text in _pairs(texts, option)}
+    return {name: _number(text, option) for name, text in parse_pairs(texts, option)}
 
 
 def read_secret(file: typer.FileText | None) -> str | None:
@@ -149,10 +149,11 @@ def read_secret(file: typer.FileText | None) -> str | None:
 
 def parse_labels(texts: Sequence[str] | None) -> dict[str, str] | None:
     """Return ``NAME=TEXT`` options as a mapping. Raises :class:`CliError`."""
-    return dict(_pairs(texts, "--label")) if texts else None
+    return dict(parse_pairs(texts, "--label")) if texts else None
 
 
-def _pairs(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
+def parse_pairs(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """Return ``NAME=VALUE`` options as they were given. Raises :class:`CliError`."""
     pairs = [text.partition("=") for text in texts]
     for (name, sign, _), text in zip(pairs, texts, strict=True):
         if not (name and sign):

@@ -13,12 +13,15 @@ from gateway.cli import (
     budgets,
     deployments,
     engine,
+    estimate,
     keys,
     limits,
+    plan,
     prices,
     processes,
     reconcile,
     replicas,
+    report,
     router,
     routes,
     setup,
@@ -80,6 +83,10 @@ app.add_typer(budgets.app, name="budgets")
 app.add_typer(credit_commands.app, name="credits")
 app.add_typer(billing.app, name="billing")
 app.add_typer(engine.app, name="engine")
+app.add_typer(estimate.app, name="estimate")
+app.add_typer(report.app, name="report")
+app.command("plan")(plan.plan)
+app.command("gpus")(plan.show_gpus)
 app.command("usage")(usage.show_usage)
 app.command("setup")(setup.setup)
 app.command("reconcile")(reconcile.reconcile)

@@ -123,6 +123,7 @@ def dataplane(
                 probe_seconds=settings.probe_seconds,
                 drain_seconds=settings.drain_seconds,
                 journal_fsync_ms=settings.journal_fsync_ms,
+                keeps_feedback_comments=settings.feedback_comments,
                 idempotency_retention_seconds=settings.idempotency_retention_seconds,
                 idempotency_max_reply_bytes=settings.idempotency_max_reply_bytes,
                 idempotency_total_bytes=settings.idempotency_total_bytes,

@@ -1,8 +1,12 @@
-"""``forebay router``: train, evaluate, calibrate and explain the prompt classifier, all offline."""
+"""``forebay router``: train, evaluate, calibrate and explain the prompt classifier, all offline.
+
+Publishing what was trained is in ``weights.py``.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli import weights as uploaded
 from gateway.cli.errors import CliError
 from gateway.cli.output import Columns, print_json, print_table
 
@@ -17,7 +22,9 @@ if TYPE_CHECKING:
     from routing.complexity.predictor import Predictor
     from routing.learned.judged_prompts import JudgedPrompt
 
-app = typer.Typer(no_args_is_help=True, help="The prompt classifier: train it and judge it.")
+app = typer.Typer(
+    no_args_is_help=True, help="The prompt classifier: train it, judge it, put it in effect."
+)
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A .csv, .jsonl or .parquet.")]
 WeightsOption = Annotated[
@@ -25,6 +32,9 @@ WeightsOption = Annotated[
 ]
 DatasetOption = Annotated[
     list[str] | None, typer.Option("--dataset", help="Only this dataset; may be repeated.")
+]
+PairOption = Annotated[
+    str | None, typer.Option(metavar="'SMALL / LARGE'", help="Only this pair of models.")
 ]
 SplitOption = Annotated[
     list[str] | None, typer.Option("--split", help="Only rows of this split; may be repeated.")
@@ -46,21 +56,26 @@ def train(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the weights go.")],
     name: Annotated[str, typer.Option(help="What the weights are called.")] = "own",
     dataset: DatasetOption = None,
+    pair: PairOption = None,
     penalty: Annotated[
         list[float] | None, typer.Option(help="Regularisation to try; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option()] = 20261130,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON.")] = None,
 ) -> None:
-    """Train on the rows whose split is ``train``; no other row is looked at. Needs torch."""
+    """Train on the rows whose split is ``train``; no other row is looked at. Needs torch.
+
+    A file with several pairs of models makes one part of the weights for each.
+    """
     _need_learned("torch")
     from routing.learned.make_weights import make_weights
     from routing.learned.train import PENALTIES, Plan
 
-    rows = _read(file, dataset, ["train"])
+    rows = _read(file, dataset, pair, ["train"])
     plan = Plan(penalties=tuple(penalty or PENALTIES), seed=seed)
+    _check_writable(out)  # before the minutes of training, not after
     made = _or_refuse(make_weights, rows, name=name, plan=plan, say=_say)
-    out.write_bytes(made.data)
+    _write(out, made.data)
     _write_json(report, made.summary)
     print_json(made.summary)
 
@@ -71,6 +86,7 @@ def evaluate(
     *,
     weights: WeightsOption = None,
     dataset: DatasetOption = None,
+    pair: PairOption = None,
     split: SplitOption = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON.")] = None,
     plots: Annotated[
@@ -85,7 +101,7 @@ def evaluate(
     from routing.learned.evaluate import evaluate as judge
     from routing.learned.plot import draw_curves
 
-    rows = _read(file, dataset, None)
+    rows = _read(file, dataset, pair, None)
     wanted = split or ["test", "ood"]
     judged = [row for row in rows if row.split in wanted]
     if not judged:
@@ -93,10 +109,10 @@ def evaluate(
     found = judge(_load(weights), judged, fitted_on=[row for row in rows if row.split == "train"])
     _write_json(report, found)
     if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
+        _make_directory(plots)
         for one, entry in found["datasets"].items():
             safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in one)
-            (plots / f"{safe}.svg").write_text(draw_curves(one, entry), encoding="utf-8")
+            _write(plots / f"{safe}.svg", draw_curves(one, entry).encode())
     print_table(list_figures(found), TABLE, empty="nothing to show")
 
 
@@ -116,6 +132,7 @@ def calibrate(
     times_dearer: Annotated[float, typer.Option(help="Large to small.")] = 100.0,
     weights: WeightsOption = None,
     dataset: DatasetOption = None,
+    pair: PairOption = None,
     split: SplitOption = None,
 ) -> None:
     """Find the threshold that meets a target, on rows that were not trained on. Needs numpy."""
@@ -123,7 +140,7 @@ def calibrate(
     from routing.learned.calibrate import Target
     from routing.learned.calibrate import calibrate as find
 
-    rows = _read(file, dataset, split)
+    rows = _read(file, dataset, pair, split)
     target = Target(large_share, cost, quality, times_dearer)
     print_json(asdict(_or_refuse(find, _load(weights), rows, target)))
 
@@ -145,6 +162,11 @@ def explain(
     print_json(found)
 
 
+app.command("publish")(uploaded.publish)
+app.command("rollback")(uploaded.rollback)
+app.command("list")(uploaded.list_weights)
+
+
 def list_figures(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the table's lines: one a dataset and router."""
     lines: list[dict[str, Any]] = []
@@ -164,7 +186,9 @@ def list_figures(report: dict[str, Any]) -> list[dict[str, Any]]:
     return lines
 
 
-def _read(path: Path, datasets: list[str] | None, splits: list[str] | None) -> list[JudgedPrompt]:
+def _read(
+    path: Path, datasets: list[str] | None, pair: str | None, splits: list[str] | None
+) -> list[JudgedPrompt]:
     from routing.learned.judged_prompts import read_judged_prompts
 
     try:
@@ -174,10 +198,12 @@ def _read(path: Path, datasets: list[str] | None, splits: list[str] | None) -> l
     rows = [
         row
         for row in rows
-        if (not datasets or row.dataset in datasets) and (not splits or row.split in splits)
+        if (not datasets or row.dataset in datasets)
+        and (pair is None or row.pair == pair)
+        and (not splits or row.split in splits)
     ]
     if not rows:
-        raise CliError("no rows of this dataset and split")
+        raise CliError("no rows of this dataset, pair and split")
     return rows
 
 
@@ -212,7 +238,26 @@ def _need_learned(module: str) -> None:
 
 def _write_json(path: Path | None, content: dict[str, Any]) -> None:
     if path is not None:
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        _write(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CliError(f"{path} cannot be made: {error.strerror}") from error
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise CliError(f"{path} cannot be written")
 
 
 def _say(line: str) -> None:

@@ -11,14 +11,19 @@ from gateway.cli.control_client import ControlClient
 from gateway.cli.errors import CliError
 from gateway.cli.options import JsonOption, StateDirOption, load
 from gateway.cli.output import Columns, print_json, print_table
+from gateway.cli.route_tiers import clear_tiers, set_tiers, write_tiers
 
 app = typer.Typer(no_args_is_help=True, help="Create, lead elsewhere and remove routes.")
+
+app.command("set-tiers")(set_tiers)
+app.command("clear-tiers")(clear_tiers)
 
 _COLUMNS: Columns = (
     ("ID", "id"),
     ("NAME", "name"),
     ("DEPLOYMENT", "deployment"),
     ("FALLBACKS", "fallbacks"),
+    ("TIERS", "tiers"),
     ("QUEUE", "queue"),
 )
 
@@ -96,7 +101,7 @@ def set_route(
 def remove_route(
     route: fleet.RouteArgument, state_dir: StateDirOption = None, as_json: JsonOption = False
 ) -> None:
-    """Remove a route that no other falls back to; what it was charged for stays in the books."""
+    """Remove a route that no other falls back to or has as a tier; what it was charged for stays in the books."""
     client = ControlClient(load(state_dir))
     found = fleet.get_by_id_or_name(client, "routes", route)
     answer = client.delete(f"/routes/{found['id']}")
@@ -107,7 +112,8 @@ def remove_route(
 
 
 def _row(route: dict[str, Any]) -> dict[str, Any]:
-    return {**route, "queue": fleet.write_settings(route["queue"])}
+    queue, tiers = fleet.write_settings(route["queue"]), write_tiers(route["tiers"])
+    return {**route, "queue": queue, "tiers": tiers}
 
 
 def _print_one(route: dict[str, Any], *, as_json: bool) -> None:

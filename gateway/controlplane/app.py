@@ -38,7 +38,7 @@ from gateway.controlplane.publish_to_place import PlacePublisher
 from gateway.controlplane.publisher import Publisher
 from gateway.controlplane.rate_waiting import WaitingEvents
 from gateway.controlplane.reports_api import endpoints as reports_endpoints
-from gateway.controlplane.reports_api import reconciliation
+from gateway.controlplane.reports_api import feedback_endpoints, reconciliation
 from gateway.controlplane.reports_api.watch_drift import DriftWatch
 from gateway.controlplane.request_edge import RequestEdge
 from gateway.controlplane.tls import get_tls_context
@@ -68,7 +68,11 @@ def make_bare_app(*, max_body_bytes: int) -> FastAPI:
     )
     install_error_replies(app)
     app.include_router(_routes())
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=max_body_bytes,
+        uploads={f"{API_PREFIX}/classifiers/": classifiers_endpoints.MAX_WEIGHTS_BYTES},
+    )
     app.add_middleware(RequestEdge)  # the outermost: added last
     return app
 
@@ -88,6 +92,7 @@ def _routes() -> APIRouter:
         credit_endpoints.router,
         reports_endpoints.router,
         reconciliation.router,
+        feedback_endpoints.router,
     ):
         protected.include_router(router)
     receipts = APIRouter(dependencies=[Depends(require_principal_or_data_plane)])

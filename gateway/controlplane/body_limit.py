@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -9,20 +11,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 class BodyLimit:
     """Refuses bodies above ``max_bytes`` with 413, before reading them where their length is told.
 
-    The refusal is raised where the body is read, so that it gets the API's error shape.
+    Paths that begin as one of ``uploads`` says have that limit, where it is the larger. The refusal
+    is raised where the body is read, so that it gets the API's error shape.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, uploads: Mapping[str, int] | None = None
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._uploads = uploads or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        limit = max(
+            self._max_bytes,
+            *(size for begin, size in self._uploads.items() if scope["path"].startswith(begin)),
+            0,
+        )
         declared = dict(scope["headers"]).get(b"content-length", b"")
-        is_too_long = declared.isdigit() and int(declared[:20]) > self._max_bytes
+        is_too_long = declared.isdigit() and int(declared[:20]) > limit
         received = 0
 
         async def receive_within_limit() -> Message:
@@ -31,7 +42,7 @@ class BodyLimit:
                 raise HTTPException(413)
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_bytes:
+            if received > limit:
                 raise HTTPException(413)
             return message
 

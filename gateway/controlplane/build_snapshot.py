@@ -20,6 +20,7 @@ from billing.pricing.repository import list_price_books, list_price_history
 from gateway.controlplane.catalog import repository as catalog
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
 from gateway.controlplane.changes import read_version
+from gateway.controlplane.classifiers_api import repository as classifiers
 from gateway.controlplane.database import ReadSession
 from gateway.controlplane.identity import repository as identity
 from gateway.controlplane.identity.repository import SnapshotKey
@@ -52,6 +53,10 @@ async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapsh
         ),
         limits=tuple(_limit_entry(limit) for limit in await limits.list_limits(session)),
         budgets=await _read_budgets(session, now),
+        classifiers={
+            one.name: model.ClassifierWeights(one.name, one.version, one.sha256, one.size_bytes)
+            for one in await classifiers.list_current(session)
+        },
     )
 
 
@@ -137,7 +142,16 @@ def _route_entry(route: Route, names: Mapping[str, str]) -> model.Route:
         created_at_us=to_epoch_us(route.created_at),
         queue=model.QueuePolicy(**queue),
         fallbacks=tuple(names[one] for one in route.fallbacks if one in names),
+        tiers=None if route.tiers is None else _tier_policy(route.tiers, names),
     )
+
+
+def _tier_policy(kept: Mapping[str, Any], names: Mapping[str, str]) -> model.TierPolicy:
+    """Return the policy as the Snapshot's reader would take it, with its routes by public name."""
+    tiers = [
+        {"name": tier["name"], "route": names.get(tier["route_id"], "")} for tier in kept["tiers"]
+    ]
+    return msgspec.convert({**kept, "tiers": tiers}, model.TierPolicy)
 
 
 def _frozen(values: list[str] | None) -> tuple[str, ...] | None:

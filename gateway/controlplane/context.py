@@ -25,8 +25,14 @@ class SnapshotPublisher(Protocol):
     def is_published(self) -> bool:
         """Say whether every place has held a Snapshot of this database."""
 
+    async def run(self) -> None:
+        """Keep what is published at the database's version, until cancelled."""
+
     async def publish_soon(self) -> None:
         """Publish what is committed; return when it is out, or after a short time anyway."""
+
+    async def close(self) -> None:
+        """Let what is being published come to its end, then give back connections."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from billing.clock import Clock
 from gateway.controlplane.build_snapshot import build_snapshot
 from gateway.controlplane.changes import read_version, take_next_version
+from gateway.controlplane.classifiers_api.repository import list_current
 from gateway.controlplane.database import Database
+from gateway.controlplane.publish_weights import WeightsPublisher
 from gateway.snapshot.codec import encode_snapshot
 from gateway.snapshot.publish import SnapshotPlace, SnapshotPublishError
 
@@ -24,6 +26,7 @@ class PlacePublisher:
         self._database = database
         self._place = place
         self._clock = clock
+        self._weights = WeightsPublisher(database, place.weights, place_name=place.name)
         self._turn = asyncio.Lock()
         self._is_failing = False
         self.published_version: int | None = None  # that the place was last seen to hold
@@ -52,14 +55,18 @@ class PlacePublisher:
         held = await self._place.find_version()
         async with self._database.read() as session:
             version = await read_version(session)
+            weights = {one.sha256 for one in await list_current(session)}
         if held is not None and held > version:
             await self._overtake(held)
         elif held == version:
+            await self._weights.put_missing(weights)
             return version
         async with self._database.read_consistently() as session:
             snapshot = await build_snapshot(session, now=self._clock())
+        await self._weights.put_missing({one.sha256 for one in snapshot.classifiers.values()})
         if await self._place.publish(encode_snapshot(snapshot), snapshot.version):
             _log.info("snapshot %d published to %s", snapshot.version, self._place.name)
+            await self._weights.remove_unused()
         return snapshot.version
 
     async def _overtake(self, held: int) -> None:

@@ -161,6 +161,8 @@ class ActiveRequest:
         )
         if self.reservation is not None:
             self.reservation.settle(self.status, self.usage, self._journal.point)
+        if self.guess is not None and self.status is RequestStatus.COMPLETED:
+            self.guess.learn(self.usage)
         if self._counts is not None:
             self._counts.settled(self)
 
@@ -205,17 +207,15 @@ class ActiveRequest:
 
     def fall_back(self, route: ServedRoute, reason: str) -> None:
         """Go on as a request of ``route``, at its price."""
-        before = self.identity
+        before, place = self.identity, route.tier
         self.route = route
         self.identity = msgspec.structs.replace(
             before,
             route_id=route.route.id,
             route=route.route.name,
             deployment_id=route.deployment_id,
-            fallback=Fallback(
-                before.route if before.fallback is None else before.fallback.requested_route,
-                reason,
-            ),
+            fallback=Fallback(before.requested_route, reason),
+            tier=before.tier if place is None else place.take_over(before.tier),
         )
 
     def note_first_token(self) -> None:

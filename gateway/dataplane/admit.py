@@ -16,6 +16,7 @@ from gateway.dataplane.reservation import Reservation
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from billing.usage.event import TierDecision
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.serving_table import ServedRoute
@@ -35,6 +36,8 @@ class Arrival(NamedTuple):
     endpoint: str
     request_id: str
     at_us: int  # microseconds since the epoch
+    tier: TierDecision | None = None  # by which ``route`` was chosen for the one asked for
+    conversation: int | None = None  # hash of what names it, where tiers are remembered
 
 
 async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> ActiveRequest:
@@ -72,6 +75,7 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
         endpoint=arrival.endpoint,
         is_stream=bool(wanted.stream),
         started_at_us=arrival.at_us,
+        tier=arrival.tier,
     )
     try:
         plane.journal.append_open(OpenRecord(identity))

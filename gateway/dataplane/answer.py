@@ -11,7 +11,9 @@ from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:
+    from billing.usage.event import TierDecision
     from gateway.dataplane.active_request import ActiveRequest
+    from gateway.dataplane.served_route import TierPlace
 
 _EXPLAIN_HEADER = b"x-forebay-explain"
 
@@ -61,11 +63,34 @@ def decision_lines(request: ActiveRequest, exchange: HttpExchange) -> HeaderLine
         lines += request.replica.line
     if request.identity.fallback is not None:
         lines += b"x-forebay-fallback: %b\r\n" % request.identity.fallback.reason.encode()
+    if request.identity.tier is not None:
+        lines += tier_lines(request.identity.tier)
     if request.reservation is not None:
         lines += request.reservation.lines
     if request.decision is not None and _EXPLAIN_HEADER in exchange.headers:
         lines += b"x-forebay-decision: %b\r\n" % request.decision.summary().encode()
+        if request.route.tier is not None:
+            lines += _thresholds_line(request.route.tier, request.identity.project_id)
     return lines
+
+
+def tier_lines(tier: TierDecision) -> HeaderLines:
+    """Return why a request went to its tier; which one is among the route's own lines."""
+    lines = b"x-forebay-tier-reason: %b\r\n" % tier.reason.encode()
+    if tier.score is not None:
+        lines += b"x-forebay-score: %.3f\r\n" % tier.score
+    return lines
+
+
+def _thresholds_line(place: TierPlace, project_id: str) -> HeaderLines:
+    """Return where each tier but the first begins."""
+    policy = place.policy
+    thresholds = policy.project_thresholds.get(project_id, policy.thresholds)
+    steps = [
+        f"{tier.name}>={threshold:g}"
+        for tier, threshold in zip(policy.tiers[1:], thresholds, strict=False)
+    ]
+    return b"x-forebay-tier-thresholds: %b\r\n" % " ".join(steps).encode()
 
 
 def error_answer(error: ApiError) -> WholeAnswer:

@@ -6,6 +6,7 @@ import logging
 
 from gateway.dataplane.answer import WholeAnswer, error_answer
 from gateway.dataplane.chat import serve_generation
+from gateway.dataplane.feedback import take_feedback
 from gateway.dataplane.health import health, ready
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.model_list import get_model, list_models
@@ -23,6 +24,7 @@ _GENERATION_PATHS = {
         ("/completions", "completions"),
     )
 }
+_FEEDBACK_PATH = "/v1/feedback"
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +50,10 @@ class DataPlaneApp:
                     arrived_at_us=now_us,
                 )
                 return
-            answer = await self._serve_other(exchange)
+            if exchange.path == _FEEDBACK_PATH and exchange.method == "POST":
+                answer = await take_feedback(self._plane, exchange, now_us)
+            else:
+                answer = await self._serve_other(exchange)
         except ApiError as error:
             if self._plane.counts is not None:
                 self._plane.counts.refused(error)
@@ -73,15 +78,16 @@ class DataPlaneApp:
             path = path.replace("//", "/")
         if len(path) > 1:
             path = path.rstrip("/")
-        if path != exchange.path and path in _GENERATION_PATHS:
+        if path != exchange.path and (path in _GENERATION_PATHS or path == _FEEDBACK_PATH):
             raise NotFoundError(f"The path is {path}, without doubled or trailing slashes.")
         is_model = path.startswith("/v1/models/")
         is_receipt = path.startswith("/v1/usage/")
         known = path in ("/health", "/ready", "/v1/models") or is_model or is_receipt
-        if path in _GENERATION_PATHS or (known and exchange.method not in ("GET", "HEAD")):
+        takes_post = path in _GENERATION_PATHS or path == _FEEDBACK_PATH
+        if takes_post or (known and exchange.method not in ("GET", "HEAD")):
             raise MethodNotAllowedError(
                 f"{exchange.method} is not allowed on {path}.",
-                allowed="POST" if path in _GENERATION_PATHS else "GET, HEAD",
+                allowed="POST" if takes_post else "GET, HEAD",
             )
         if path == "/health":
             return health()

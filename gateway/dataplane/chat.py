@@ -5,6 +5,7 @@ The steps, each a verb with a file of its own:
 1. authenticate   who is asking?
 2. choose_route   what do they mean by the model's name?
                   (with an Idempotency-Key, all that follows runs once: idempotency/)
+   choose_tier    which of its tiers serves, where the route has some
 3. admit          limits and money, all or nothing; the open record is in the journal, and from
                   here on the request is settled on every path
 4. try_routes     wait_turn: a place, if the deployment is saturated
@@ -28,6 +29,7 @@ from gateway.dataplane.admit import Arrival, admit
 from gateway.dataplane.answer import WholeAnswer, decision_lines, error_answer
 from gateway.dataplane.authenticate import authenticate
 from gateway.dataplane.choose_route import choose_route
+from gateway.dataplane.choose_tier import choose_tier
 from gateway.dataplane.ended_errors import ClientGoneError
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import backend_error
@@ -85,7 +87,9 @@ async def serve_generation(
 
 
 async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:
-    """Take a request through steps 3 to 6."""
+    """Take a request through steps 3 to 6, with the choice of a tier before them."""
+    if arrival.route.tiers is not None:
+        arrival = choose_tier(plane, arrival, arrival.route.tiers, exchange.headers)
     to_engine = engine_body(arrival.body, arrival.wanted, arrival.route)
     request = await admit(plane, exchange, arrival)
     answer: WholeAnswer | None = None  # to send once the request is settled; streams need none

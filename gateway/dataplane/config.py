@@ -31,6 +31,7 @@ class DataPlaneConfig:
     probe_seconds: float = 1.0  # how often each replica is asked how it is; 0: never
     drain_seconds: float = 30.0  # running requests may go on for so long after SIGTERM
     journal_fsync_ms: int = 10  # 0: before each record is acknowledged
+    keeps_feedback_comments: bool = False  # text of clients, in the journal and the database
     idempotency_retention_seconds: float = 86_400.0  # replies to requests with an Idempotency-Key
     idempotency_max_reply_bytes: int = 8 * 1024 * 1024  # of one; a larger one is not kept
     idempotency_total_bytes: int = 64 * 1024 * 1024  # of a worker, and again by it in Redis

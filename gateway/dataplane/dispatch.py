@@ -63,12 +63,12 @@ async def dispatch(
     _check_client(request)
     if failure is None:
         raise NoReplicaError(
-            f"No engine serves {route.route.name!r} at the moment.",
+            f"No engine serves {route.asked.name!r} at the moment.",
             code="no_replica",
             retry_after_seconds=_RETRY_AFTER_SECONDS,
         )
     raise NoReplicaError(
-        f"No engine of {route.route.name!r} can be reached.",
+        f"No engine of {route.asked.name!r} can be reached.",
         code="engine_unreachable",
         retry_after_seconds=_RETRY_AFTER_SECONDS,
     ) from failure

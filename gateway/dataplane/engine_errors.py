@@ -142,7 +142,7 @@ def public_message(detail: ErrorDetail, route: ServedRoute) -> str | None:
     """Return the engine's sentence as a client may read it: our model name, no addresses."""
     if not detail.message:
         return None
-    message = detail.message[:_MAX_MESSAGE].replace(route.engine_model, route.route.name)
+    message = detail.message[:_MAX_MESSAGE].replace(route.engine_model, route.asked.name)
     return _URL.sub("[address]", message)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gateway.openai_schema.requests import CompletionRequest
 
 if TYPE_CHECKING:
+    from billing.usage.event import TokenUsage
     from gateway.openai_schema.requests import GenerationRequest
 
 QUANTILE = 0.9
@@ -146,8 +147,11 @@ class Guess:
             choice = limit
         self.output_tokens = choice * self._choices
 
-    def learn(self, input_tokens: int, output_tokens: int) -> None:
+    def learn(self, usage: TokenUsage) -> None:
         """Take the real counts of a whole reply; of a kind that is well known, every eighth."""
+        input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
+        if not input_tokens or output_tokens is None:
+            return
         kind = self._kind
         if kind.output.total > _WELL_KNOWN:
             kind.skipped += 1

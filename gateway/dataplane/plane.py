@@ -9,6 +9,7 @@ from backends.http_pool import Endpoint
 from backends.write_queue import WriteQueue
 from billing.usage.journal import JournalWriter
 from gateway.dataplane.active_request import ActiveRequest
+from gateway.dataplane.classifier_registry import ClassifierRegistry
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.ended_errors import GatewayStoppedError
 from gateway.dataplane.estimate import Estimator
@@ -34,6 +35,8 @@ from gateway.errors import UnavailableError
 from gateway.snapshot.holder import SnapshotHolder
 from gateway.snapshot.model import ApiKeyEntry, Replica, Snapshot
 from gateway.snapshot.source import FileSource, RedisSource, SnapshotSource
+from gateway.snapshot.weights import FileWeights, RedisWeights, WeightsReader
+from routing.complexity.tier_memory import TierMemory
 from routing.prober import Prober
 from routing.replica_watch import ProbeTimes
 
@@ -65,6 +68,7 @@ class DataPlane:
         )
         self.request_ids = RequestIds()
         self.estimator = Estimator()
+        self.tier_memory = TierMemory()
         self.idempotency = make_idempotency(config, loop)
         self.limiter = self._make_limiter()
         self.active: set[ActiveRequest] = set()
@@ -91,13 +95,9 @@ class DataPlane:
             index=index,
         )
         self._queues = QueueRegistry(loop, workers=config.workers, index=index)
-        holder = SnapshotHolder(self._swap)
-        file_source = FileSource(config.snapshot_path)
-        file_source.read(holder.offer)
-        sources: list[SnapshotSource] = [file_source]
-        if config.redis_url is not None:
-            sources.append(RedisSource(config.redis_url))
-        self._tasks = [loop.create_task(source.follow(holder.offer)) for source in sources]
+        self._weights = FileWeights(config.snapshot_path.parent)
+        self.classifiers = self._make_classifiers()
+        self._tasks = self._follow_snapshots()
         self._tasks += self._follow_spend()
         self._tasks.append(loop.create_task(sweep(self.active, config)))
         for task in self._tasks:
@@ -155,8 +155,12 @@ class DataPlane:
             return  # not all of our own have met yet
         self._queues.set_share(places.workers, places.number)
         self.fleets.set_share(places.workers, places.number)
+        self._rebuild_table()
+
+    def _rebuild_table(self) -> None:
+        """Serve the same Snapshot with what has changed around it."""
         if self._snapshot is not None:
-            self.table = build_serving_table(self._snapshot, self.fleets, self._queues)
+            self.table = self._build_table(self._snapshot)
 
     async def join(self) -> None:
         """Meet the other workers, before the first request is served."""
@@ -183,7 +187,23 @@ class DataPlane:
 
     def plan_of(self, caller: ApiKeyEntry, route: ServedRoute) -> LimitPlan | None:
         """Return the limits and budgets that hold for ``caller`` on ``route``; None: none does."""
-        return None if self.table is None else self.table.plans.find(caller, route.route)
+        return None if self.table is None else self.table.plans.find(caller, route.asked)
+
+    def _make_classifiers(self) -> ClassifierRegistry:
+        readers: list[WeightsReader] = [self._weights]
+        if self.config.redis_url is not None:
+            readers.append(RedisWeights(self.config.redis_url))
+        return ClassifierRegistry(readers, self._rebuild_table)
+
+    def _follow_snapshots(self) -> list[asyncio.Task[None]]:
+        config, holder = self.config, SnapshotHolder(self._swap)
+        file_source = FileSource(config.snapshot_path, self.classifiers.prepare)
+        file_source.read(holder.offer)
+        sources: list[SnapshotSource] = [file_source]
+        if config.redis_url is not None:
+            sources.append(RedisSource(config.redis_url, self.classifiers.prepare))
+        tasks = [self.loop.create_task(source.follow(holder.offer)) for source in sources]
+        return [*tasks, self.loop.create_task(self.classifiers.follow())]
 
     def _follow_spend(self) -> list[asyncio.Task[None]]:
         config, holder = self.config, SpendHolder(self.limiter)
@@ -199,11 +219,17 @@ class DataPlane:
     def _swap(self, snapshot: Snapshot) -> None:
         self.limiter.use_snapshot(snapshot)
         self._snapshot = snapshot
-        table = build_serving_table(snapshot, self.fleets, self._queues)
+        if self.table is None:  # nothing is served yet: it may block
+            self.classifiers.load_now(snapshot, self._weights.read_now)
+        self.classifiers.use(snapshot)
+        table = self._build_table(snapshot)
         if self.table is None and isinstance(self.limiter, LocalLimiter):
             self._count_left_charges(self.limiter, snapshot, table)
         self.table = table
         _LOG.info("snapshot: version %d is served", snapshot.version)
+
+    def _build_table(self, snapshot: Snapshot) -> ServingTable:
+        return build_serving_table(snapshot, self.fleets, self._queues, self.classifiers.find)
 
     def _count_left_charges(
         self, limiter: LocalLimiter, snapshot: Snapshot, table: ServingTable

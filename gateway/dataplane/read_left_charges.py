@@ -112,6 +112,10 @@ class _Pricer:
     def _find_price(self, identity: RequestIdentity) -> IntegerCharge | None:
         route = self._routes.get(identity.route_id)
         book = self._books.get(identity.organization_id)
+        if route is not None and identity.tier is not None:  # the price is its policy's matter
+            asked = self._routes.get(identity.tier.requested_route_id)
+            tiers = None if asked is None else asked.tiers
+            route = (None if tiers is None else tiers.find_route(identity.route_id)) or route
         if route is None or book is None:
             return None
         return route.find_price(book, identity.started_at_us)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ _DECODERS: dict[str, msgspec.json.Decoder[ChatCompletionRequest | CompletionRequ
     "chat.completions": msgspec.json.Decoder(ChatCompletionRequest),
     "completions": msgspec.json.Decoder(CompletionRequest),
 }
+RequestT = TypeVar("RequestT")
+
 _MEMBER = re.compile(r"at `\$\.([A-Za-z_]+)")
 _MISSING = re.compile(r"missing required field `([a-z_]+)`")
 
@@ -56,14 +59,19 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
 
 
 def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
-    """Return the members of ``body`` that we read.
+    """Return the members of ``body`` that we read. Raises like :func:`decode_body`."""
+    return decode_body(body, _DECODERS[endpoint])
+
+
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[RequestT]) -> RequestT:
+    """Return what ``decoder`` makes of ``body``.
 
     Raises :class:`InvalidRequestError`, naming the member where one is at fault.
     """
     try:
         if not body.isascii():
             body.decode()  # members that are passed over must be text too, before anything is sent
-        return _DECODERS[endpoint].decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         text = str(error)
         member = _MEMBER.search(text) or _MISSING.search(text)

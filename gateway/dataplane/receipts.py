@@ -36,11 +36,12 @@ async def get_receipt(plane: DataPlane, headers: RequestHeaders, request_id: str
     """
     caller = authenticate(headers, plane.serving_table())
     with telling_standing(plane, caller):
-        body = await _find_receipt(plane, request_id, caller.project_id)
+        body = await find_receipt(plane, request_id, caller.project_id)
     return WholeAnswer(200, body, JSON_TYPE + standing_lines(plane, caller, None))
 
 
-async def _find_receipt(plane: DataPlane, request_id: str, project_id: str) -> bytes:
+async def find_receipt(plane: DataPlane, request_id: str, project_id: str) -> bytes:
+    """Return the receipt of a project's request. Raises :class:`gateway.errors.ApiError`."""
     not_found = NotFoundError("There is no such request.", code="request_not_found")
     if not _REQUEST_ID.fullmatch(request_id):
         raise not_found

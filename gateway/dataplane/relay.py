@@ -182,7 +182,7 @@ class StreamRelay:
         marker = length_marker(
             self._editor.latest_frame,
             endpoint=self._request.identity.endpoint,
-            model=self._request.identity.route,
+            model=self._request.identity.requested_route,
             choices=self._editor.usage.choices,
         )
         self._end_with_error(told, RequestStatus.TRUNCATED, marker)

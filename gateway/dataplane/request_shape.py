@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from gateway.dataplane.estimate import Guess
+from gateway.dataplane.estimate import Guess, max_output_tokens
 from gateway.openai_schema.requests import ChatCompletionRequest
 from routing.prefix_index import BLOCK_BYTES, MAX_BYTES, blocks_of
 from routing.types import RequestShape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.dataplane.active_request import ActiveRequest
     from gateway.dataplane.admit import Arrival
+    from gateway.dataplane.fleet import Fleet
     from gateway.dataplane.http.head import RequestHeaders
     from gateway.dataplane.plane import DataPlane
+    from gateway.openai_schema.requests import GenerationRequest
+    from routing.load_view import LoadView
 
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _SESSION_HEADER = b"x-forebay-session"
@@ -48,7 +53,29 @@ def shape_of(
         blocks=blocks_of(prompt, salt=hash(salt)) if prompt else (),
         prompt_bytes=len(arrival.body),
         home_key=crc32(prompt[:BLOCK_BYTES], crc32(salt)) if prompt else None,
+        asked_tokens=_asked_tokens(guess, arrival.wanted, fleet.views),
     )
+
+
+def demands_of(arrival: Arrival, guess: Guess, fleets: Sequence[Fleet]) -> RequestShape:
+    """Return what any replica must be able to do and hold, whichever of ``fleets`` it is in."""
+    views = [view for fleet in fleets for view in fleet.views]
+    return RequestShape(
+        guess.input_tokens,
+        guess.output_tokens,
+        needs=_needs_of(arrival),
+        asked_tokens=_asked_tokens(guess, arrival.wanted, views),
+    )
+
+
+def names_session(headers: RequestHeaders) -> bool:
+    """Tell whether the client names the conversation by our header."""
+    return bool(headers.get(_SESSION_HEADER))
+
+
+def session_name(headers: RequestHeaders, wanted: GenerationRequest) -> bytes | str | None:
+    """Return what a client calls its conversation: our header, else OpenAI's ``user``."""
+    return headers.get(_SESSION_HEADER) or wanted.user
 
 
 def trace_lines(headers: RequestHeaders) -> bytes:
@@ -59,6 +86,19 @@ def trace_lines(headers: RequestHeaders) -> bytes:
         if value is not None and value.isascii() and value.decode().isprintable():
             lines += b"%b: %b\r\n" % (name, value)
     return lines
+
+
+def _asked_tokens(guess: Guess, wanted: GenerationRequest, views: Sequence[LoadView]) -> int:
+    """Return the output that a replica must have room for, as the client bounds it; 0: no bound.
+
+    An engine cuts what does not fit without a word. Many clients ask for more than any engine has:
+    the longest then makes as much of it as can be.
+    """
+    limit = max_output_tokens(wanted)
+    if limit is None or limit <= guess.output_tokens:
+        return limit or 0
+    longest = max([view.context_tokens or 0 for view in views], default=0)
+    return min(limit, max(longest - guess.input_tokens, guess.output_tokens))
 
 
 def _needs_of(arrival: Arrival) -> frozenset[str]:
@@ -78,7 +118,7 @@ def _needs_of(arrival: Arrival) -> frozenset[str]:
 
 def _session_of(arrival: Arrival, headers: RequestHeaders) -> int | None:
     """Return what names the conversation: our header, else OpenAI's ``user``; by key."""
-    named = headers.get(_SESSION_HEADER) or arrival.wanted.user
+    named = session_name(headers, arrival.wanted)
     return hash((arrival.caller.id, named)) if named else None
 
 

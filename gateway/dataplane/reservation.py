@@ -39,7 +39,6 @@ class Reservation(Claim):
     """One request's claim, from the question to the settlement."""
 
     __slots__ = (
-        "_guess",
         "_is_asking",
         "_limiter",
         "_missing_tokens",
@@ -76,7 +75,6 @@ class Reservation(Claim):
         self.started_at_us = at_us
         self.state = None
         self._limiter = limiter
-        self._guess = guess
         self._price = price
         self._is_asking = False
         self._next_growth = 0
@@ -115,8 +113,7 @@ class Reservation(Claim):
         """Put the real counts in the place of the reserved ones."""
         tokens, output = usage.input_tokens, usage.output_tokens
         charge = 0
-        is_completed = status is RequestStatus.COMPLETED
-        if not is_completed and status not in BILLED_STATUSES:
+        if status is not RequestStatus.COMPLETED and status not in BILLED_STATUSES:
             tokens = output = 0
         elif tokens is None or output is None:  # unknown: what was reserved stands, until the
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
@@ -130,8 +127,6 @@ class Reservation(Claim):
             charge_nano=charge,
             journal_point=journal_point,
         )
-        if is_completed and usage.output_tokens is not None and tokens:
-            self._guess.learn(tokens, output)
 
     async def follow_price(self, price: IntegerCharge | None) -> bool:
         """Go on at another price, holding more if it is higher; False: that cannot be.

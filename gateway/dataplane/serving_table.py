@@ -6,40 +6,18 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from urllib.parse import quote
 
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
 from gateway.dataplane.fair_queue import FairQueue, share_of_capacity
-from gateway.dataplane.fleet import Fleet, FleetRegistry
-from gateway.dataplane.http.head import HeaderLines, header_lines
+from gateway.dataplane.fleet import FleetRegistry
 from gateway.dataplane.limits.plan_index import PlanIndex
-from gateway.dataplane.model_rename import ModelRename
-from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Route, Snapshot
+from gateway.dataplane.served_route import ServedRoute, decision_lines_of, rename_of
+from gateway.dataplane.served_tiers import FindPredictor, build_tiers
+from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Snapshot
 
-_HEADER_SAFE = " !#$&'()*+,/:;=?@[]"
+__all__ = ["QueueRegistry", "ServedRoute", "ServingTable", "build_serving_table"]
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ServedRoute:
-    """A route with all that serving it needs."""
-
-    route: Route
-    deployment_id: str
-    deployment: str  # its name
-    engine_model: str
-    rename: ModelRename | None  # None: engine and client use one name
-    fleet: Fleet
-    queue: FairQueue | None  # of its deployment; None: any number of requests run at a time
-    charges: dict[str, ChargeTimeline]  # by price book id
-    decision_lines: HeaderLines  # names percent-encoded where a header cannot carry them
-    fallbacks: tuple[ServedRoute, ...] = ()  # they rename to the name of this one
-
-    def find_price(self, price_book_id: str, at_us: int) -> IntegerCharge | None:
-        """Return the price of this route that holds at ``at_us`` in a price book."""
-        timeline = self.charges.get(price_book_id)
-        return None if timeline is None else timeline.find_at(at_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +62,10 @@ class QueueRegistry:
 
 
 def build_serving_table(
-    snapshot: Snapshot, fleets: FleetRegistry, queues: QueueRegistry
+    snapshot: Snapshot,
+    fleets: FleetRegistry,
+    queues: QueueRegistry,
+    find_predictor: FindPredictor,
 ) -> ServingTable:
     """Resolve ``snapshot``. A replica with a bad address is left out and logged."""
     charges = _charge_timelines(snapshot.prices)
@@ -95,29 +76,28 @@ def build_serving_table(
         if deployment is None:
             _LOG.warning("snapshot: route %s names no known deployment; left out", name)
             continue
-        is_same_name = deployment.engine_model == name
-        decision_lines = header_lines(
-            [
-                ("x-forebay-route", quote(name, safe=_HEADER_SAFE)),
-                ("x-forebay-deployment", quote(deployment.name, safe=_HEADER_SAFE)),
-            ]
-        )
         routes[name] = ServedRoute(
             route=route,
+            asked=route,
             deployment_id=deployment.id,
             deployment=deployment.name,
             engine_model=deployment.engine_model,
-            rename=None if is_same_name else ModelRename(deployment.engine_model, name),
+            rename=rename_of(deployment.engine_model, name),
             fleet=served[deployment.id],
             queue=queues.find(deployment),
             charges=charges.get(route.id, {}),
-            decision_lines=decision_lines,
+            decision_lines=decision_lines_of(name, deployment.name),
         )
     fleets.keep_only(list(snapshot.deployments.values()))
     routes |= {
         name: replace(route, fallbacks=_fallbacks_of(route, routes))
         for name, route in routes.items()
         if route.route.fallbacks
+    }
+    routes |= {
+        name: replace(route, tiers=build_tiers(route, route.route.tiers, routes, find_predictor))
+        for name, route in routes.items()
+        if route.route.tiers is not None
     }
     keys = {bytes.fromhex(digest): key for digest, key in snapshot.keys.items()}
     return ServingTable(snapshot.version, keys, {}, routes, PlanIndex(snapshot))
@@ -128,10 +108,7 @@ def _fallbacks_of(route: ServedRoute, routes: dict[str, ServedRoute]) -> tuple[S
     name = route.route.name
     return tuple(
         replace(
-            routes[other],
-            rename=None
-            if routes[other].engine_model == name
-            else ModelRename(routes[other].engine_model, name),
+            routes[other], asked=route.route, rename=rename_of(routes[other].engine_model, name)
         )
         for other in route.route.fallbacks
         if other in routes and other != name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import BackendError
 from gateway.dataplane.choose_route import is_allowed
-from gateway.dataplane.dispatch import dispatch
+from gateway.dataplane.dispatch import NoReplicaError, dispatch
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import CONTEXT_CODE
 from gateway.dataplane.failures import Failure, outcome_of, read_failure
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.active_request import ActiveRequest
     from gateway.dataplane.admit import Arrival
     from gateway.dataplane.answer import WholeAnswer
+    from gateway.dataplane.fleet import Fleet
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.queue_slot import Slot
@@ -86,6 +87,7 @@ async def _try_route(
     slot: Slot | None = None
     tried: list[str] = []
     failures = 0
+    was_woken = False
     soonest: float | None = None  # that a busy engine asked to be tried again, seconds
     try:
         if fleet.may_sleep and fleet.is_asleep:
@@ -97,6 +99,11 @@ async def _try_route(
                 connection = await dispatch(request, body, trace, shape=shape, tried=tried)
                 answer = await receive_reply(plane, arrival, request, exchange, connection)
             except (ApiError, BackendError) as error:
+                if fleet.may_sleep and not was_woken and _may_be_asleep(fleet, error):
+                    was_woken = True
+                    tried.clear()
+                    await wait_awake(plane, request, exchange)
+                    continue
                 failure = read_failure(error)
                 failures += 1
                 request.end_attempt(
@@ -121,6 +128,15 @@ async def _try_route(
         request.end_attempt(Outcome.NOTHING)  # of a request that was cancelled
         if slot is not None:
             slot.leave(request.real_cost)
+
+
+def _may_be_asleep(fleet: Fleet, error: ApiError | BackendError) -> bool:
+    """Tell whether perhaps nobody was reached because nobody is awake: no probe has told yet."""
+    return (
+        isinstance(error, NoReplicaError)
+        and error.code == "engine_unreachable"
+        and any(view.probed_at is None for view in fleet.views)
+    )
 
 
 async def _may_retry(
@@ -172,12 +188,22 @@ def _reason_to_fall_back(request: ActiveRequest, error: ApiError | BackendError)
     return failure.code if may_help else None
 
 
+def _may_be_longer(fleet: Fleet, refused: Fleet) -> bool:
+    """Tell whether a replica may take what is too long for the longest of another fleet."""
+    before = [view.context_tokens for view in refused.views if view.context_tokens is not None]
+    return not before or any(
+        view.context_tokens is None or view.context_tokens > max(before) for view in fleet.views
+    )
+
+
 async def _follow(
     plane: DataPlane, arrival: Arrival, request: ActiveRequest, route: ServedRoute, reason: str
 ) -> bool:
     """Turn the request into one of ``route``; False when it may not be served there."""
     if not is_allowed(arrival.caller, route.route.name):
         return False
+    if reason == CONTEXT_CODE and not _may_be_longer(route.fleet, request.route.fleet):
+        return False  # it would refuse as well
     price = route.find_price(arrival.caller.price_book_id, arrival.at_us)
     if request.reservation is not None and not await request.reservation.follow_price(price):
         return False
@@ -187,6 +213,8 @@ async def _follow(
     if is_retry and not route.fleet.retry_budget.try_take(request.clock()):
         return False
     request.fall_back(route, reason)
+    if arrival.conversation is not None and route.tier is not None:
+        plane.tier_memory.move(arrival.conversation, route.tier.name)
     if plane.counts is not None:
         plane.counts.fell_back(arrival.route.route.name, route.route.name)
     return True

@@ -137,6 +137,32 @@ class Deployment(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_timeout_seconds: float | None = None  # between two tokens; None: the data plane's own
 
 
+class Tier(msgspec.Struct, frozen=True):
+    """One step of a tier policy: what callers know it by, and the route that serves it."""
+
+    name: str
+    route: str  # its public name
+
+
+class TierPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a route shares its requests among other routes by how hard they are.
+
+    A request whose score reaches ``thresholds[i]`` goes to the tier ``i + 1`` at least. A charge is
+    ``as_served`` (the price of the route that answers), ``as_requested`` (this route's own price)
+    or ``saving_shared`` (the customer keeps ``saving_share`` of what the last tier would have cost
+    more).
+    """
+
+    tiers: tuple[Tier, ...]  # two at least, the cheapest first
+    thresholds: tuple[float, ...]  # ascending, one fewer than tiers
+    default_tier: str  # where there is no score
+    budget_ms: float = 2.0  # time that scoring may take
+    charge: str = "as_served"
+    saving_share: str = "1"  # decimal text, 0 to 1
+    project_thresholds: dict[str, tuple[float, ...]] = {}  # by project id, in their place
+    classifier: str | None = None  # which weights score; None: the shipped ones
+
+
 class Route(msgspec.Struct, frozen=True, omit_defaults=True):
     """The public model name and where it leads."""
 
@@ -146,6 +172,16 @@ class Route(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at_us: int = 0
     queue: QueuePolicy = QueuePolicy()
     fallbacks: tuple[str, ...] = ()  # public names, tried in this order when this one cannot
+    tiers: TierPolicy | None = None  # routes that serve it, by the prompt; none of them has tiers
+
+
+class ClassifierWeights(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The weights of a prompt classifier that are in effect; their bytes travel beside the Snapshot."""
+
+    name: str
+    version: int
+    sha256: str
+    size_bytes: int
 
 
 class PriceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -176,4 +212,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     prices: tuple[PriceEntry, ...] = ()
     limits: tuple[RateLimit, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    classifiers: dict[str, ClassifierWeights] = {}  # by name
     schema_version: int = SCHEMA_VERSION

@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 
 from gateway.redis_owner import go_to_owner
 from gateway.snapshot.codec import SnapshotError, decode_version
+from gateway.snapshot.weights import FileWeights, RedisWeights, WeightsPlace
 
 REDIS_KEY = "{forebay}:snapshot"
 REDIS_VERSION_KEY = "{forebay}:snapshot:version"
@@ -59,6 +60,10 @@ class SnapshotPlace(Protocol):
     def name(self) -> str:
         """Name the place in a log line."""
 
+    @property
+    def weights(self) -> WeightsPlace:
+        """Return where the weights that its Snapshots name are put."""
+
     async def find_version(self) -> int | None:
         """Return the version held there; None when there is no readable one.
 
@@ -88,6 +93,7 @@ class RedisPlace:
         )
         self._publish = self._redis.register_script(_PUBLISH_IF_NEWER)
         self._is_at_owner = False  # of the keys, in a cluster
+        self.weights = RedisWeights(redis_url)
 
     async def find_version(self) -> int | None:
         """Return the version held; None when the server came back empty."""
@@ -138,6 +144,7 @@ class FilePlace:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.path = directory / FILE_NAME
+        self.weights = FileWeights(directory)
         # The file that version was read from: its inode and time change with every replacement.
         self._seen: tuple[tuple[int, int, int], int | None] | None = None
 

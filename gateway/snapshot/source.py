@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +24,12 @@ _RECONNECT_SECONDS = 0.5
 _LOG = logging.getLogger(__name__)
 
 Offer = Callable[[bytes], bool]
+# Fetches what a Snapshot names before it is offered; takes a moment at most, and never raises.
+Prepare = Callable[[bytes], Awaitable[None]]
+
+
+async def _prepare_nothing(_: bytes) -> None:
+    """Nothing travels beside what is followed."""
 
 
 class SnapshotSource(Protocol):
@@ -36,35 +42,45 @@ class SnapshotSource(Protocol):
 class FileSource:
     """The file that the control plane renames into place."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prepare: Prepare = _prepare_nothing) -> None:
         self._path = path
+        self._prepare = prepare
         self._seen: tuple[int, int] | None = None
 
     def read(self, offer: Offer) -> None:
         """Offer the file's content if it changed since the last look."""
+        data = self._find_new()
+        if data is not None:
+            offer(data)
+
+    def _find_new(self) -> bytes | None:
         try:
             stat = self._path.stat()
             identity = (stat.st_ino, stat.st_mtime_ns)
             if identity == self._seen:
-                return
+                return None
             data = self._path.read_bytes()
         except OSError:
-            return  # not there yet, or being replaced: the next look finds it
+            return None  # not there yet, or being replaced: the next look finds it
         self._seen = identity
-        offer(data)
+        return data
 
     async def follow(self, offer: Offer) -> None:
         """Look at the file ten times a second; one ``stat`` each."""
         while True:
-            self.read(offer)
+            data = self._find_new()
+            if data is not None:
+                await self._prepare(data)
+                offer(data)
             await asyncio.sleep(FILE_POLL_SECONDS)
 
 
 class RedisSource:
     """A Redis or Valkey server: notices by channel, the bytes by key."""
 
-    def __init__(self, redis_url: str) -> None:
+    def __init__(self, redis_url: str, prepare: Prepare = _prepare_nothing) -> None:
         self._url = redis_url
+        self._prepare = prepare
 
     async def follow(self, offer: Offer) -> None:
         """Subscribe, and fetch at each notice; reconnect for ever."""
@@ -101,6 +117,7 @@ class RedisSource:
             if found != version:
                 data = await client.get(REDIS_KEY)
                 if isinstance(data, bytes):  # the client decodes nothing
+                    await self._prepare(data)
                     offer(data)
                 version = found
             await channel.get_message(timeout=REDIS_POLL_SECONDS)

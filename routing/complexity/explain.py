@@ -6,7 +6,7 @@ from math import isfinite, sqrt
 from typing import Any
 
 from routing.complexity.features import FIGURES, clip, extract, find_word_hashes
-from routing.complexity.predictor import Predictor, measure_distance
+from routing.complexity.predictor import Predictor, clip_figures, measure_distance
 
 _SHOWN = 10
 
@@ -17,21 +17,24 @@ def explain_prompt(predictor: Predictor, prompt: str) -> dict[str, Any]:
     header = predictor.header
     features = extract(prompt)
     standardised = predictor.standardise(features)
-    slopes = [large - small for small, large in zip(*header.figure_weights, strict=True)]
+    _, part = predictor.find_part(standardised)
+    heads = header.parts[part].figure_weights
+    slopes = [large - small for small, large in zip(*heads, strict=True)]
     figures = {
         name: {"value": round(value, 4), "weighs": round(slope * unit, 4)}
         for name, value, slope, unit in zip(
-            FIGURES, features.figures, slopes, standardised, strict=True
+            FIGURES, features.figures, slopes, clip_figures(standardised), strict=True
         )
     }
-    share = 1 / sqrt(len(features.words | features.pairs) or 1)
+    share = 1 / sqrt(len(features.terms) or 1)
     words = {
-        word: round(predictor.weigh(hashed) * share, 4)
+        word: round(predictor.weigh(hashed, part) * share, 4)
         for word, hashed in find_word_hashes(clip(prompt)).items()
     }
     heaviest = sorted(words.items(), key=lambda item: -abs(item[1]))[:_SHOWN]
     return {
         "weights": {"name": header.name, "sha256": predictor.digest},
+        "pair": header.parts[part].pair,
         "score": prediction.score,
         "small_suffices": prediction.small_suffices,
         "large_suffices": prediction.large_suffices,

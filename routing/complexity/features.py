@@ -7,6 +7,7 @@ parts, so that the cost has a bound.
 
 from __future__ import annotations
 
+import re
 from math import log1p
 from typing import NamedTuple
 from zlib import crc32
@@ -24,7 +25,7 @@ _FOLD = bytes(
     byte + 32 if byte in _CAPITALS else 32 if byte < 128 and not chr(byte).isalnum() else byte
     for byte in range(256)
 )
-_OPTION_MARKS = tuple(f"\n{letter}{sign} " for letter in "ABCDEFGHIJ" for sign in ".)")
+_find_options = re.compile(r"\n[A-J][.)] ").findall
 _CODE_MARKS = (
     "```",
     "def ",
@@ -73,11 +74,11 @@ FIGURES = (
 
 
 class Features(NamedTuple):
-    """``figures`` in the order of FIGURES; ``words`` and ``pairs`` are distinct 32-bit hashes."""
+    """``figures`` in the order of FIGURES; ``words`` are distinct 32-bit hashes, ``terms`` those and the pairs'."""
 
     figures: tuple[float, ...]
     words: set[int]
-    pairs: set[int]
+    terms: set[int]
 
 
 def clip(prompt: str) -> str:
@@ -95,10 +96,10 @@ def extract(prompt: str) -> Features:
     hashes = list(map(crc32, found))
     words = set(hashes)
     # The hash of a pair goes on from the hash of its first word: no text is joined.
-    pairs = set(map(crc32, found[1:], hashes))
+    terms = words.union(map(crc32, found[1:], hashes))
     count = len(found) or 1
     size = len(raw) or 1
-    options = sum(map(text.count, _OPTION_MARKS))
+    options = len(_find_options(text))
     first_option = text.find("\nA") if options else 0
     figures = (
         log1p(len(prompt)),
@@ -120,7 +121,7 @@ def extract(prompt: str) -> Features:
         float(len(words & _NEGATIONS)),
         log1p(text.count("__")),
     )
-    return Features(figures, words, pairs)
+    return Features(figures, words, terms)
 
 
 def find_word_hashes(text: str) -> dict[str, int]:

@@ -31,11 +31,17 @@ def evaluate(
     fitted_on: Sequence[JudgedPrompt] = (),
     times: int = TIMES,
 ) -> dict[str, Any]:
-    """Return the report: one entry a dataset. ``fitted_on``, if given, serves the look-up by category."""
+    """Return the report: one entry a dataset, or a dataset's pair of models where it has several.
+
+    ``fitted_on``, if given, serves the look-up by category.
+    """
     report: dict[str, Any] = {"weights": predictor.digest, "seed": SEED, "datasets": {}}
-    for name in sorted({row.dataset for row in rows}):
-        mine = [row for row in rows if row.dataset == name]
-        trained = [row for row in fitted_on if row.dataset == name]
+    found = sorted({(row.dataset, row.pair) for row in rows})
+    for dataset, pair in found:
+        has_one = sum(name == dataset for name, _ in found) == 1
+        mine = [row for row in rows if (row.dataset, row.pair) == (dataset, pair)]
+        trained = [row for row in fitted_on if (row.dataset, row.pair) == (dataset, pair)]
+        name = dataset if has_one else f"{dataset} ({pair})"
         report["datasets"][name] = judge_dataset(predictor, mine, trained, times)
     return report
 

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from routing.complexity.features import FIGURES
-from routing.complexity.predictor import CLIP, Group, Header, encode_weights
-from routing.learned.train import Trained
+from routing.complexity.predictor import FAR, Group, Header, Part, encode_weights
+from routing.learned.train import Scale, Trained
 
 # A group's limit lets through this share of its own training prompts: chosen beforehand, not on results.
 KEPT_SHARE = 0.99
 _LEAST_SPREAD = 0.1
+_LEAST_SLOPE = 0.01
 _LARGEST = 32767
 
 
-def make_groups(datasets: Sequence[str], standardised: Any) -> tuple[Group, ...]:
+@dataclass(frozen=True, slots=True)
+class LearnedPart:
+    """One pair's weights and the rows they were trained on; ``datasets`` is empty if nothing was learned.
+
+    ``shares`` are the rows' own predictions.
+    """
+
+    pair: str
+    trained: Trained
+    figures: Any
+    datasets: Sequence[str]
+    targets: Any
+    shares: Any
+
+
+def make_groups(datasets: Sequence[str], standardised: Any, part: int = 0) -> tuple[Group, ...]:
     """Return where each dataset's prompts lie, from (prompts, figures)."""
     names = np.array(datasets)
     groups: list[Group] = []
@@ -26,39 +43,52 @@ def make_groups(datasets: Sequence[str], standardised: Any) -> tuple[Group, ...]
         centre, spread = mine.mean(0), mine.std(0).clip(_LEAST_SPREAD)
         distances = (((mine - centre) / spread) ** 2).mean(1)
         limit = max(float(np.quantile(distances, KEPT_SHARE)), 1e-6)
-        groups.append(Group(name, tuple(centre.tolist()), tuple(spread.tolist()), limit))
+        groups.append(Group(name, part, tuple(centre.tolist()), tuple(spread.tolist()), limit))
     return tuple(groups)
 
 
 def pack(
-    trained: Trained,
+    learned: Sequence[LearnedPart],
     *,
     name: str,
-    figures: Any,
-    datasets: Sequence[str],
-    targets: Any,
-    scores: Any,
+    bits: int,
+    scale: Scale,
     made_from: dict[str, str | int | float],
 ) -> bytes:
-    """Return the file. ``scores`` are the training rows' own, whose scale the length rule is given."""
-    scales = np.maximum(np.abs(trained.table).max(0), 1e-9) / _LARGEST
-    table = (trained.table / scales).round().astype("<i2").T.tobytes()
-    standardised = ((figures - trained.means) / trained.deviations).clip(-CLIP, CLIP)
-    small, large = (tuple(one) for one in trained.figure_weights.T.tolist())
-    slope = float(scores.std() / (figures[:, 0].std() or 1.0))
+    """Return the file. The length rule is given the scale of the training rows' own scores."""
+    parts: list[Part] = []
+    groups: list[Group] = []
+    tables: list[bytes] = []
+    for number, one in enumerate(learned):
+        part, table = _pack_part(one)
+        parts.append(part)
+        tables.append(table)
+        groups += make_groups(one.datasets, scale.apply(one.figures, FAR), number)
+    lengths = np.concatenate([one.figures[:, 0] for one in learned])
+    scores = np.concatenate([one.shares[:, 1] - one.shares[:, 0] for one in learned])
+    # Never flat: out of domain a longer prompt has to score higher.
+    slope = max(float(scores.std() / (lengths.std() or 1.0)), _LEAST_SLOPE)
     header = Header(
         name=name,
-        bits=trained.bits,
-        scales=tuple(scales.tolist()),
-        biases=tuple(trained.biases.tolist()),
+        bits=bits,
         figures=FIGURES,
-        means=tuple(trained.means.tolist()),
-        deviations=tuple(trained.deviations.tolist()),
-        figure_weights=(small, large),
-        groups=make_groups(datasets, standardised),
-        base_rates=tuple(targets.mean(0).tolist()),
-        length_offset=float(scores.mean() - slope * figures[:, 0].mean()),
+        means=tuple(scale.means.tolist()),
+        deviations=tuple(scale.deviations.tolist()),
+        parts=tuple(parts),
+        groups=tuple(groups),
+        base_rates=tuple(np.concatenate([one.targets for one in learned]).mean(0).tolist()),
+        length_offset=float(scores.mean() - slope * lengths.mean()),
         length_slope=slope,
         made_from=made_from,
     )
-    return encode_weights(header, table)
+    return encode_weights(header, b"".join(tables))
+
+
+def _pack_part(one: LearnedPart) -> tuple[Part, bytes]:
+    scales = np.maximum(np.abs(one.trained.table).max(0), 1e-9) / _LARGEST
+    table = (one.trained.table / scales).round().astype("<i2").T.tobytes()
+    small, large = (tuple(head) for head in one.trained.figure_weights.T.tolist())
+    part = Part(
+        one.pair, tuple(scales.tolist()), tuple(one.trained.biases.tolist()), (small, large)
+    )
+    return part, table

@@ -12,6 +12,7 @@ from typing import Any
 
 FOLDS = 5
 SPLITS = ("train", "test", "ood")
+_MAX_FIELD_CHARACTERS = 1 << 24
 
 
 class DataError(ValueError):
@@ -20,7 +21,10 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JudgedPrompt:
-    """One prompt with what both models' answers were worth. ``stem`` keeps variants of a question together."""
+    """One prompt with what both models' answers were worth. ``stem`` keeps variants of a question together.
+
+    ``pair`` names the models, small then large; empty where the file does not.
+    """
 
     id: str
     dataset: str
@@ -30,6 +34,7 @@ class JudgedPrompt:
     strong_score: float
     split: str
     stem: str
+    pair: str = ""
 
     @property
     def fold(self) -> int:
@@ -41,9 +46,15 @@ def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
     """Read a file; its ending tells the format.
 
     Raises:
-        DataError: unknown ending, a missing column, a score that is no number, or no rows.
+        DataError: unknown ending, damage, a missing column, a score that is no number, or no rows.
+        OSError: it cannot be read.
     """
-    rows = [_read_row(row, number) for number, row in enumerate(_rows(path), 1)]
+    try:
+        rows = [_read_row(row, number) for number, row in enumerate(_rows(path), 1)]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name} is not UTF-8") from error
+    except csv.Error as error:
+        raise DataError(f"{path.name} is no CSV: {error}") from error
     if not rows:
         raise DataError(f"{path.name} has no rows")
     return rows
@@ -51,19 +62,29 @@ def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix == ".csv":
-        with path.open(newline="", encoding="utf-8") as file:
+        csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark first
             yield from csv.DictReader(file)
     elif path.suffix in {".jsonl", ".ndjson"}:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             yield from _json_rows(file)
     elif path.suffix == ".parquet":
-        try:
-            from pyarrow import parquet  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise DataError("Parquet needs pyarrow: pip install forebay[train]") from error
-        yield from parquet.read_table(path).to_pylist()
+        yield from _parquet_rows(path)
     else:
         raise DataError(f"{path.name}: give a .csv, .jsonl or .parquet file")
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise DataError("Parquet needs pyarrow: pip install forebay[train]") from error
+    path.open("rb").close()  # what cannot be read is told as with the other formats
+    try:
+        found: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except ArrowException as error:
+        raise DataError(f"{path.name} is no Parquet file") from error
+    return found
 
 
 def _json_rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -96,7 +117,13 @@ def _read_row(row: dict[str, Any], number: int) -> JudgedPrompt:
         strong_score=_read_score(row, "strong_score", number),
         split=split,
         stem=stem,
+        pair=_read_pair(row),
     )
+
+
+def _read_pair(row: dict[str, Any]) -> str:
+    models = [str(row[name]) for name in ("weak_model", "strong_model") if row.get(name)]
+    return " / ".join(models)
 
 
 def _split_by(stem: str) -> str:

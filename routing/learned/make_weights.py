@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from routing.complexity.predictor import decode_weights
-from routing.learned.curve import measure_apgr
-from routing.learned.export import pack
+from routing.learned.compare import Comparison, compare_with_length
+from routing.learned.export import LearnedPart, pack
 from routing.learned.judged_prompts import DataError, JudgedPrompt
 from routing.learned.targets import make_targets
 from routing.learned.train import (
+    Encoded,
     Plan,
     choose_penalty,
+    describe,
     encode,
     extract_all,
     fit,
+    measure_scale,
     predict,
     take,
 )
+
+_MOST_PAIRS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,64 +38,118 @@ class Made:
     summary: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What was decided for one pair of models; ``kept`` are its rows that are learned from."""
+
+    pair: str
+    penalty: float
+    held_out: dict[str, Comparison]
+    kept: Any
+
+    @property
+    def learned(self) -> list[str]:
+        return [name for name, one in self.held_out.items() if one.is_better]
+
+
 def make_weights(
     rows: Sequence[JudgedPrompt], *, name: str, plan: Plan, say: Callable[[str], None]
 ) -> Made:
-    """Train on the rows whose split is train; no other row is looked at.
+    """Train on the rows whose split is train; no other row is looked at. Each pair of models is a part.
 
-    A dataset on whose held-out folds the classifier ranks no better than the prompts' length is left
-    out: its prompts are then out of domain, unless they look like another's.
+    A dataset on whose held-out folds the classifier does not rank clearly better than the prompts'
+    length is left out: its prompts are then out of domain, unless they look like another's.
 
     Raises:
         DataError: no training rows, or the large model is nowhere better.
     """
+    torch.set_num_threads(1)  # sums in one order, whatever the machine's cores
     rows = [row for row in rows if row.split == "train"]
     if not rows:
         raise DataError("no row is of the split train")
     encoded, targets = encode(extract_all(rows), plan.bits), make_targets(rows)
-    datasets = np.array([row.dataset for row in rows])
-    say(f"{len(rows)} prompts of {', '.join(sorted(set(datasets.tolist())))}")
-    penalty, apgr, held = choose_penalty(rows, encoded, targets, plan, say)
-    if not apgr:
+    pairs = np.array([row.pair for row in rows])
+    if len(set(pairs.tolist())) > _MOST_PAIRS:
+        raise DataError(f"the file has more than {_MOST_PAIRS} pairs of models")
+    choices = []
+    for pair in sorted(set(pairs.tolist())):
+        mine = np.flatnonzero(pairs == pair)
+        choices.append(_choose(pair, rows, mine, encoded, targets, plan=plan, say=say))
+    if not any(choice.held_out for choice in choices):
         raise DataError("the large model is better in none of the datasets")
-    length = measure_length(datasets, encoded.figures[:, 0], targets, held)
-    learned = [one for one in apgr if apgr[one] > max(length[one], 0.5)]
-    kept = np.flatnonzero(np.isin(datasets, learned)) if learned else np.arange(len(rows))
-    say(
-        f"penalty {penalty:g}; length's held-out APGR {length}; learned from: {learned or 'nothing'}"
-    )
-    chosen, aims = take(encoded, kept), targets[kept]
-    trained = fit(chosen, aims, penalty, plan)
-    shares = predict(trained, chosen)
-    summary: dict[str, Any] = {
+    used = [choice for choice in choices if choice.learned]
+    # Nothing learned: no prompt is in domain, and length decides everywhere.
+    used = used or [max(choices, key=lambda one: len(one.kept))]
+    scale = measure_scale(take(encoded, np.concatenate([choice.kept for choice in used])))
+    parts = []
+    for choice in used:
+        chosen, aims = take(encoded, choice.kept), targets[choice.kept]
+        trained = fit(chosen, aims, scale, choice.penalty, plan)
+        datasets = [rows[index].dataset for index in choice.kept] if choice.learned else []
+        shares = predict(trained, chosen, scale)
+        parts.append(LearnedPart(choice.pair, trained, chosen.figures, datasets, aims, shares))
+    data = pack(parts, name=name, bits=plan.bits, scale=scale, made_from=_tell(used, plan))
+    summary = {
         "plan": asdict(plan),
-        "prompts": len(kept),
-        "penalty": penalty,
-        "held_out_apgr": apgr,
-        "held_out_apgr_of_length": length,
-        "learned_from": learned,
+        "prompts": sum(len(choice.kept) for choice in used),
+        "pairs": {choice.pair: _summarise(choice) for choice in choices},
         "torch": torch.__version__,
+        "sha256": decode_weights(data).digest,
     }
-    data = pack(
-        trained,
-        name=name,
-        figures=chosen.figures,
-        # Nothing learned: no prompt is in domain, and length decides everywhere.
-        datasets=datasets[kept].tolist() if learned else [],
-        targets=aims,
-        scores=shares[:, 1] - shares[:, 0],
-        made_from={"prompts": len(kept), "penalty": penalty, "seed": plan.seed},
-    )
-    summary["sha256"] = decode_weights(data).digest
     return Made(data, summary)
 
 
-def measure_length(datasets: Any, lengths: Any, targets: Any, held: Any) -> dict[str, float]:
-    """Return the length rule's APGR on the same held-out prompts."""
-    found: dict[str, float] = {}
-    for dataset in sorted(set(datasets.tolist())):
-        mine = np.flatnonzero((datasets == dataset) & ~np.isnan(held[:, 0]))
-        weak, strong = targets[mine, 0], targets[mine, 1]
-        if len(mine) and strong.sum() > weak.sum():
-            found[dataset] = measure_apgr(lengths[mine], weak, strong)
-    return found
+def _choose(
+    pair: str,
+    rows: Sequence[JudgedPrompt],
+    mine: Any,
+    encoded: Encoded,
+    targets: Any,
+    *,
+    plan: Plan,
+    say: Callable[[str], None],
+) -> _Choice:
+    """Choose a pair's penalty and the datasets that it learns from."""
+    own = [rows[index] for index in mine]
+    names = np.array([row.dataset for row in own])
+    say(f"{pair or 'all'}: {len(own)} prompts of {', '.join(sorted(set(names.tolist())))}")
+    found = choose_penalty(own, take(encoded, mine), targets[mine], plan, say)
+    scores = found.predictions[:, 1] - found.predictions[:, 0]
+    lengths = encoded.figures[mine, 0]
+    held_out = {}
+    for dataset in found.apgr:
+        at = np.flatnonzero((names == dataset) & ~np.isnan(scores))
+        weak, strong = targets[mine[at], 0], targets[mine[at], 1]
+        held_out[dataset] = compare_with_length(
+            scores[at], lengths[at], weak, strong, seed=plan.seed
+        )
+    choice = _Choice(pair, found.penalty, held_out, mine)
+    say(
+        f"penalty {found.penalty:g}; length's held-out APGR "
+        f"{describe({name: one.length for name, one in held_out.items()})}; "
+        f"learned from: {', '.join(choice.learned) or 'nothing'}"
+    )
+    kept = mine[np.isin(names, choice.learned)] if choice.learned else mine
+    return replace(choice, kept=kept)
+
+
+def _summarise(choice: _Choice) -> dict[str, Any]:
+    return {
+        "penalty": choice.penalty,
+        "prompts": len(choice.kept),
+        "learned_from": choice.learned,
+        "held_out": {name: asdict(one) for name, one in choice.held_out.items()},
+    }
+
+
+def _tell(used: Sequence[_Choice], plan: Plan) -> dict[str, str | int | float]:
+    """Return the card's figures that stand in the file itself."""
+    told: dict[str, str | int | float] = {
+        "prompts": sum(len(choice.kept) for choice in used),
+        "seed": plan.seed,
+    }
+    for choice in used:
+        for dataset in choice.learned:
+            told[f"held_out_apgr {dataset}"] = round(choice.held_out[dataset].classifier, 4)
+            told[f"held_out_apgr_of_length {dataset}"] = round(choice.held_out[dataset].length, 4)
+    return told

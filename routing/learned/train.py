@@ -27,7 +27,7 @@ class Plan:
     bits: int = 17
     fewest_prompts: int = 2  # a bucket seen in fewer training prompts weighs nothing
     penalties: tuple[float, ...] = PENALTIES
-    folds: int = 3  # of FOLDS, are held out in turn
+    folds: int = FOLDS  # so many are held out in turn
     iterations: int = 40
     seed: int = 20261130
 
@@ -44,20 +44,34 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Weights in float, before they are packed. ``table`` is (buckets, 2), ``figure_weights`` (figures, 2)."""
+    """One part's weights in float. ``table`` is (buckets, 2), ``figure_weights`` (figures, 2)."""
 
     table: Any
     figure_weights: Any
     biases: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How figures are standardised, the same for all parts: from all training rows."""
+
     means: Any
     deviations: Any
-    bits: int
+
+    def apply(self, figures: Any, most: float = CLIP) -> Any:
+        """Return figures in standard deviations, ``most`` at the most; by default as they weigh."""
+        return ((figures - self.means) / self.deviations).clip(-most, most)
+
+
+def measure_scale(encoded: Encoded) -> Scale:
+    """Return means and deviations of the figures."""
+    return Scale(encoded.figures.mean(0), encoded.figures.std(0) + 1e-6)
 
 
 def encode(features: Sequence[Features], bits: int) -> Encoded:
     """Bring features into arrays. A bucket hit by two words of a prompt counts twice, as at run time."""
     mask = (1 << bits) - 1
-    lists = [[hashed & mask for hashed in one.words | one.pairs] for one in features]
+    lists = [[hashed & mask for hashed in one.terms] for one in features]
     sizes = np.array([len(one) for one in lists], dtype=np.int64)
     buckets = np.fromiter((bucket for one in lists for bucket in one), dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -74,11 +88,10 @@ def take(encoded: Encoded, chosen: Any) -> Encoded:
     return Encoded(np.concatenate(parts), offsets, sizes, encoded.figures[chosen])
 
 
-def fit(encoded: Encoded, targets: Any, penalty: float, plan: Plan) -> Trained:
+def fit(encoded: Encoded, targets: Any, scale: Scale, penalty: float, plan: Plan) -> Trained:
     """Fit both heads; convex, so that the seed and the order of rows do not matter."""
     torch.manual_seed(plan.seed)
-    means, deviations = encoded.figures.mean(0), encoded.figures.std(0) + 1e-6
-    figures = torch.tensor(_standardise(encoded.figures, means, deviations), dtype=torch.float32)
+    figures = torch.tensor(scale.apply(encoded.figures), dtype=torch.float32)
     rows = len(encoded.sizes)
     seen = np.bincount(encoded.buckets, minlength=1 << plan.bits)
     rarity = np.where(seen >= plan.fewest_prompts, np.log((1 + rows) / (1 + seen)).clip(0) + 1, 0.0)
@@ -111,23 +124,26 @@ def fit(encoded: Encoded, targets: Any, penalty: float, plan: Plan) -> Trained:
     optimizer.step(step)  # nothing is recorded: the gradients are the step's own
     weighed = np.zeros((1 << plan.bits, 2), dtype=np.float32)
     weighed[used] = table.detach().numpy() * rarity[used, None]
-    return Trained(
-        weighed, slopes.detach().numpy(), biases.detach().numpy(), means, deviations, plan.bits
-    )
+    return Trained(weighed, slopes.detach().numpy(), biases.detach().numpy())
 
 
-def predict(trained: Trained, encoded: Encoded) -> Any:
+def predict(trained: Trained, encoded: Encoded, scale: Scale) -> Any:
     """Return P(small suffices) and P(large suffices) for each prompt, as (prompts, 2)."""
     values = trained.table[encoded.buckets]
     bounds = np.concatenate([np.zeros((1, 2)), np.cumsum(values, axis=0, dtype=np.float64)])
     sums = bounds[encoded.offsets + encoded.sizes] - bounds[encoded.offsets]
-    figures = _standardise(encoded.figures, trained.means, trained.deviations)
-    logits = sums / np.sqrt(encoded.sizes.clip(1))[:, None] + figures @ trained.figure_weights
+    figures = scale.apply(encoded.figures) @ trained.figure_weights
+    logits = sums / np.sqrt(encoded.sizes.clip(1))[:, None] + figures
     return 1 / (1 + np.exp(-(logits + trained.biases).clip(-30, 30)))
 
 
-def _standardise(figures: Any, means: Any, deviations: Any) -> Any:
-    return ((figures - means) / deviations).clip(-CLIP, CLIP)
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What was found on held-out folds. ``predictions`` are NaN for rows that were never held out."""
+
+    penalty: float
+    apgr: dict[str, float]
+    predictions: Any
 
 
 def choose_penalty(
@@ -136,34 +152,38 @@ def choose_penalty(
     targets: Any,
     plan: Plan,
     say: Callable[[str], None],
-) -> tuple[float, dict[str, float], Any]:
-    """Try the penalties on held-out folds of these rows; return the best, figures, and its predictions.
-
-    Judged by the mean APGR over datasets. Predictions are NaN for rows of folds that were never held out.
-    """
+) -> HeldOut:
+    """Try the penalties on held-out folds of these rows; return the best by the mean APGR of all prompts."""
     folds = np.array([row.fold for row in rows])
     datasets = np.array([row.dataset for row in rows])
-    best: tuple[float, float, dict[str, float], Any] | None = None
+    tried: list[tuple[float, HeldOut]] = []
     for penalty in plan.penalties:
         held = np.full((len(rows), 2), np.nan)
         for fold in range(min(plan.folds, FOLDS)):
             out = np.flatnonzero(folds == fold)
             kept = np.flatnonzero(folds != fold)
             if len(out) and len(kept):
-                trained = fit(take(encoded, kept), targets[kept], penalty, plan)
-                held[out] = predict(trained, take(encoded, out))
+                learning = take(encoded, kept)
+                scale = measure_scale(learning)
+                trained = fit(learning, targets[kept], scale, penalty, plan)
+                held[out] = predict(trained, take(encoded, out), scale)
         found: dict[str, float] = {}
+        counts: list[int] = []
         for dataset in sorted(set(datasets.tolist())):
             mine = np.flatnonzero((datasets == dataset) & ~np.isnan(held[:, 0]))
             weak, strong = targets[mine, 0], targets[mine, 1]
             if len(mine) and strong.sum() > weak.sum():
                 found[dataset] = measure_apgr(held[mine, 1] - held[mine, 0], weak, strong)
-        mean = float(np.mean(list(found.values()))) if found else 0.0
-        say(f"penalty {penalty:g}: held-out APGR {found}")
-        if best is None or mean > best[0]:
-            best = (mean, penalty, found, held)
-    assert best is not None, "a plan has penalties"  # noqa: S101 - for the type checker
-    return best[1], best[2], best[3]
+                counts.append(len(mine))
+        mean = float(np.average(list(found.values()), weights=counts)) if found else 0.0
+        say(f"penalty {penalty:g}: held-out APGR {describe(found)}")
+        tried.append((mean, HeldOut(penalty, found, held)))
+    return max(tried, key=lambda one: one[0])[1]  # the first of equals
+
+
+def describe(figures: dict[str, float]) -> str:
+    """Return figures by dataset for a line of progress."""
+    return ", ".join(f"{name} {figure:.3f}" for name, figure in figures.items()) or "none"
 
 
 def extract_all(rows: Sequence[JudgedPrompt]) -> list[Features]:

@@ -13,6 +13,8 @@ from tests.architecture.tree import PRODUCT, parse, python_files, relative
 _MONEY_NAME = re.compile(r"(?:^|_)(?:charge|amount|price|balance|per_million)(?:d|s)?(?:_|$)")
 
 BILLING = Path(__file__).parents[2] / "billing"
+# Bytes, seconds and operations of a model on a GPU: physics, in which no money occurs.
+PHYSICS = frozenset(("capacity", "gpus", "propose_flags", "quantization", "roofline", "weights"))
 MONEY_CODE = sorted(
     path
     for path in (
@@ -20,6 +22,7 @@ MONEY_CODE = sorted(
         *BILLING.glob("charging/*.py"),
         *BILLING.glob("ledger/*.py"),
         *BILLING.glob("reconciliation*.py"),
+        *(path for path in BILLING.glob("costing/*.py") if path.stem not in PHYSICS),
         *BILLING.glob("budgets/credit*.py"),
         BILLING / "budgets" / "read_credit.py",
         BILLING / "budgets" / "spend.py",

@@ -39,7 +39,9 @@ def words(html: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
 
 
-async def test_the_fleet_with_its_engines(browser: httpx.AsyncClient) -> None:
+async def test_the_fleet_with_its_engines(
+    browser: httpx.AsyncClient, api: CannedControlApi
+) -> None:
     page = (await browser.get("/fleet")).text
     first, second, third = rows(page, "fleet-replica")
     assert 'data-state="ready"' in first
@@ -59,6 +61,10 @@ async def test_the_fleet_with_its_engines(browser: httpx.AsyncClient) -> None:
     routes = rows(page, "fleet-route")
     assert words(routes[1]) == f"{LONG_NAME} gpu-a smollm2, then smollm2-deep"
     assert words(routes[0]) == "smollm2 local —"
+    tiers = [{"name": "small", "route": "smollm2"}, {"name": "large", "route": "smollm2-deep"}]
+    api.answers["/routes"][1]["data"][0]["tiers"] = {"tiers": tiers, "thresholds": [0.1]}
+    routes = rows((await browser.get("/fleet")).text, "fleet-route")
+    assert words(routes[0]) == "smollm2 smollm2 (small), smollm2-deep (large from 0.1) —"
 
 
 @pytest.mark.parametrize(

@@ -324,8 +324,11 @@ async def test_secure_cookies_are_for_this_host_over_tls_only(api: CannedControl
 async def test_a_receipt_adds_up(browser: httpx.AsyncClient, api: CannedControlApi) -> None:
     await _sign_in(browser)
     row = api.answers["/requests"][1]["data"][0]
+    tier = {"name": "small", "reason": "tool_loop", "score": 0.5, "charge_mode": "as_served"}
+    api.answers[f"/receipts/{row['request_id']}"][1]["tier"] = tier
     answer = await browser.get(f"/requests/{row['request_id']}")
     assert answer.status_code == 200
+    assert "small, by tool loop (0.500)" in answer.text
     assert _value(answer.text, "receipt-charge") == row["charge"]
     parts = [
         re.findall(r'value="([^"]*)"', line)[-1]

@@ -24,6 +24,7 @@ from tests.fixtures.forebay_up import (
     tiny_engine,
 )
 from tests.fixtures.processes import REPOSITORY, wait_for
+from tests.unit.dataplane.test_classifier_registry import make_weights
 
 pytestmark = pytest.mark.e2e
 
@@ -54,6 +55,77 @@ def ask(up: RunningUp, secret: str) -> int:
         trust_env=False,
     )
     return reply.status_code
+
+
+def test_weights_swap_and_come_back(up: RunningUp, tmp_path: Path) -> None:
+    """Uploaded weights serve in the data plane before the command returns, or soon after."""
+    log = up.state_dir / "logs" / "dataplane.log"
+    shas = []
+    for number in (1, 2):
+        sha256, data = make_weights(number)
+        shas.append(sha256)
+        (tmp_path / f"{number}.bin").write_bytes(data)
+        told = run(up, "router", "publish", str(tmp_path / f"{number}.bin"), "--name", "swapped")
+        assert told == f"swapped: version {number} is in effect.\n"
+        serves = f"classifier swapped: version {number} serves"
+        wait_for(lambda serves=serves: serves in log.read_text(), "they serve", 5)
+    assert run_json(up, "router", "rollback", "swapped")["sha256"] == shas[0]
+    serves = "classifier swapped: version 1 serves"
+    wait_for(lambda: log.read_text().count(serves) == 2, "the first ones serve again", 5)
+    listed = run_json(up, "router", "list")
+    assert [(one["version"], one["is_current"]) for one in listed] == [(2, False), (1, True)]
+    assert "swapped" in run(up, "router", "list")
+    refused = forebay("router", "publish", __file__, FOREBAY_STATE_DIR=str(up.state_dir))
+    assert refused.returncode == 2
+    assert "not router weights" in refused.stderr
+
+
+def test_feedback_reaches_the_control_plane(up: RunningUp) -> None:
+    """By the journal and the billing worker; whose request it is and what is said are checked."""
+    base, secret = up.ready["base_url"], run(up, "keys", "create", "to give feedback").strip()
+
+    def post(path: str, body: dict[str, Any], key: str = secret) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(base + path, headers=headers, json=body, trust_env=False)
+
+    reply = post(
+        "/chat/completions",
+        {"model": ENGINE_MODEL, "messages": [{"role": "user", "content": "Hi"}]},
+    )
+    request_id = reply.headers["x-request-id"]
+    for score in (0.25, 1):
+        given = post("/feedback", {"request_id": request_id, "score": score, "comment": "not kept"})
+        assert given.status_code == 202
+        assert given.json() == {
+            "object": "feedback",
+            "request_id": request_id,
+            "score": score,
+            "is_comment_kept": False,
+        }
+    for status, wrong in (
+        (404, {"request_id": f"req_{'0' * 32}", "score": 1}),
+        (404, {"request_id": "x", "score": 1}),
+        (400, {"request_id": request_id, "score": 1.5}),
+        (400, {"request_id": request_id}),
+    ):
+        assert post("/feedback", wrong).status_code == status
+    assert post("/feedback", {"request_id": request_id, "score": 1}, "fb-wrong").status_code == 401
+    assert httpx.get(f"{base}/feedback", trust_env=False).status_code == 405
+
+    token = json.loads((up.state_dir / "secrets.json").read_text())["admin_token"]
+    runtime = json.loads((up.state_dir / "runtime.json").read_text())
+
+    def listed() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = httpx.get(
+            f"{runtime['admin_url']}/api/v1/feedback",
+            params={"request_id": request_id},
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=False,
+        ).json()["data"]
+        return found
+
+    wait_for(lambda: [one["score"] for one in listed()] == [1.0], "what was said last", 10)
+    assert listed()[0]["comment"] is None
 
 
 def test_a_keys_life(up: RunningUp) -> None:
@@ -166,7 +238,7 @@ def test_prices_are_set_listed_and_kept(up: RunningUp) -> None:
     assert "1.25" in run(up, "prices", "history")
 
 
-def test_usage_and_books(up: RunningUp) -> None:
+def test_usage_and_books(up: RunningUp, tmp_path: Path) -> None:
     secret = run(up, "keys", "create", "spender").strip()
     wait_for(lambda: ask(up, secret) == 200, "the key opens", 5)
     wait_for(lambda: _requests_of(up, "spender") >= 1, "its request is stored", 10)
@@ -174,6 +246,13 @@ def test_usage_and_books(up: RunningUp) -> None:
         report = run_json(up, "usage", "--by", grouping)
         assert report["total"]["requests"] >= 1
         assert "total" in run(up, "usage", "--by", grouping)
+    spread = run_json(up, "estimate", "spread")
+    assert (spread["requests"] >= 1, spread["currency"]) == (True, "USD")
+    hours = tmp_path / "hours.json"  # what usage prints is what the report reads
+    hours.write_text(run(up, "usage", "--by", "hour", "--json"))
+    terms = ("--gpu-price", "2", "--tokens-per-second", "1000")
+    told = run_json(up, "report", "crossover", "--profile", str(hours), *terms)
+    assert (told["currency"], told["comparison"]["best"]) == ("USD", "serverless")
     verified = forebay("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "The books agree." in verified.stdout

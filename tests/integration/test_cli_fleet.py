@@ -250,3 +250,36 @@ def test_a_drain_waits_until_the_engine_is_idle_for_two_polls(
     forebay.run("replicas", "set", replica, "--base-url", f"http://127.0.0.1:{free_port()}")
     said = forebay.refuse("replicas", "drain", replica, "--wait", "--timeout-seconds", "0")
     assert "connection refused" in said
+
+
+def test_a_route_gets_tiers(forebay: Commands) -> None:
+    forebay.run("deployments", "create", "tiered", ENGINE_MODEL)
+    for name in ("auto", "cheap", "dear"):
+        forebay.run("routes", "create", name, "tiered")
+    said = forebay.run(
+        *("routes", "set-tiers", "auto", "--tier", "small=cheap", "--tier", "large=dear"),
+        *("--threshold", "-0.1", "--charge", "saving_shared", "--saving-share", "0.25"),
+    )
+    assert "large without a score; charged saving_shared, 0.25 of it the customer's." in said
+    policy = forebay.snapshot().routes["auto"].tiers
+    assert policy is not None
+    assert (policy.thresholds, policy.default_tier) == ((-0.1,), "large")
+    assert "small=cheap, large=dear from -0.1; saving_shared" in forebay.run("routes", "list")
+    said = forebay.refuse(
+        *("routes", "set-tiers", "auto", "--tier", "small=cheap", "--tier", "large=nothing"),
+        *("--threshold", "0.1"),
+    )
+    assert "no route 'nothing'" in said
+    for options, says in (
+        (("--tier", "small", "--threshold", "0.1"), "NAME=VALUE"),
+        (
+            ("--tier", "a=cheap", "--threshold", "0", "--project-threshold", "proj_1=x"),
+            "'x' is no list of scores",
+        ),
+    ):
+        assert says in forebay.refuse("routes", "set-tiers", "auto", *options)
+    assert "tier" in forebay.refuse("routes", "remove", "cheap")
+    assert "has no tiers; tiered serves it." in forebay.run("routes", "clear-tiers", "auto")
+    assert forebay.snapshot().routes["auto"].tiers is None
+    for name in ("auto", "cheap", "dear"):
+        forebay.run("routes", "remove", name)

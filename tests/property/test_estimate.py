@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billing.usage.event import TokenUsage
 from gateway.dataplane.estimate import (
     DEFAULT_OUTPUT_TOKENS,
     IMAGE_TOKENS,
@@ -68,7 +69,7 @@ def test_choices_and_prompts_multiply() -> None:
 def test_guesses_follow_what_was_learned(output: int, input_tokens: int) -> None:
     kind = Estimator().kind_of("key_1", "route_1")
     for _ in range(MIN_SAMPLES):
-        Guess(kind, chat(n=2), _BODY).learn(input_tokens, 2 * output)
+        Guess(kind, chat(n=2), _BODY).learn(TokenUsage(input_tokens, output_tokens=2 * output))
     guess = Guess(kind, chat(n=2), _BODY)
     assert 2 * output <= guess.output_tokens <= 2 * (output * 1.125 + 1)
     assert input_tokens <= guess.input_tokens <= input_tokens * 1.13 + 2
@@ -81,7 +82,7 @@ def test_an_image_counts_as_one_not_by_its_bytes() -> None:
     kind = Estimator().kind_of("key_1", "route_1")
     assert Guess(kind, chat(), image).input_tokens < IMAGE_TOKENS + 50
     for _ in range(MIN_SAMPLES):
-        Guess(kind, chat(), image).learn(1500, 10)
+        Guess(kind, chat(), image).learn(TokenUsage(1500, output_tokens=10))
     # What an image took teaches nothing about text.
     assert Guess(kind, chat(), _BODY).input_tokens < 250
 

@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from billing.money import format_amount
-from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
+from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge, share_saving
 from billing.pricing.price_book import PriceTerms
 from billing.pricing.rate import MAX_TOKENS, rate
+from billing.pricing.rate import share_saving as share_rated
 from billing.usage.event import TokenUsage
 
 prices = st.decimals(min_value=0, max_value=10**6, places=12, allow_nan=False).map(
@@ -78,3 +79,54 @@ def test_the_price_of_the_moment_holds() -> None:
     assert timeline.find_at(99) is None
     found = [timeline.find_at(moment) for moment in (100, 199, 200, 10**18)]
     assert [price and price.find_text(usage) for price in found] == ["1", "1", "2", "2"]
+
+
+shares = st.decimals(0, 1, places=4)
+triples = st.tuples(prices, st.none() | prices, prices)
+
+
+@given(triples, triples, shares, counts, st.none() | counts, counts)
+@example(
+    (Decimal(1), None, Decimal(1)), (Decimal(10), None, Decimal(10)), Decimal("0.25"), 10, 0, 3
+)
+@example((Decimal(9), None, Decimal(1)), (Decimal(1), None, Decimal(9)), Decimal("0.5"), 5, 2, 5)
+def test_a_shared_saving_equals_the_rated_one(
+    own: tuple[Decimal, Decimal | None, Decimal],
+    dearest: tuple[Decimal, Decimal | None, Decimal],
+    share: Decimal,
+    input_tokens: int,
+    cached: int | None,
+    output_tokens: int,
+) -> None:
+    usage = TokenUsage(input_tokens, cached, output_tokens, None)
+    now = datetime.now(UTC)
+    rated = [
+        rate(usage, PriceTerms("p", "EUR", now, one[0], one[1], one[2])) for one in (own, dearest)
+    ]
+    shared = share_rated(rated[0], rated[1], share)
+    timelines = [
+        ChargeTimeline(
+            [
+                (
+                    at,
+                    IntegerCharge(
+                        currency="EUR",
+                        input_per_million=one[0],
+                        cached_input_per_million=one[1],
+                        output_per_million=one[2],
+                    ),
+                )
+            ]
+        )
+        for at, one in ((5, own), (7, dearest))
+    ]
+    timeline = share_saving(timelines[0], timelines[1], share)
+    assert timeline.find_at(6) is None  # not before both have a price
+    charge = timeline.find_at(7)
+    assert charge is not None
+    assert charge.find_text(usage) == format_amount(shared.charge)
+    assert shared.charge == shared.input_charge + shared.cached_input_charge + shared.output_charge
+    low, high = sorted((rated[0].charge, rated[1].charge))
+    assert max(low, rated[0].charge) <= shared.charge <= high
+    nano = charge.nano(input_tokens, output_tokens, cached or 0)
+    assert Decimal(nano - 1) < shared.charge * 10**9 <= Decimal(nano)

@@ -36,8 +36,6 @@ class _Guess:
     def __init__(self, input_tokens: int, output_tokens: int) -> None:
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
 
-    def learn(self, input_tokens: int, output_tokens: int) -> None: ...
-
 
 class _Connection:
     is_aborted = False
@@ -51,6 +49,7 @@ class Request:
     """One admitted request, as the sweep sees it."""
 
     reservation: Reservation
+    guess: _Guess
     is_stream: bool
     real_input: int
     budgets: tuple[str, ...]
@@ -68,7 +67,7 @@ class Request:
     @property
     def bound(self) -> int:
         """What the documents allow it above its hold."""
-        guess = self.reservation._guess
+        guess = self.guess
         low_input = max(0, self.real_input - guess.input_tokens) * IN
         if self.is_stream:
             return low_input + self.most_a_pass * OUT
@@ -136,7 +135,7 @@ class World:
             return
         real_input = draw(st.integers(0, 120))
         is_stream = draw(st.booleans())
-        request = Request(reservation, is_stream, real_input, tuple(names), worker)
+        request = Request(reservation, guess, is_stream, real_input, tuple(names), worker)
         if not is_stream:
             request.produced_tokens = draw(st.integers(0, 600))
         self.running.append(request)

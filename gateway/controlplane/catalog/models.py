@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -122,6 +123,7 @@ class Route(Base):
 
     ``queue_…`` say how its requests wait; None is the default of the Snapshot's QueuePolicy.
     ``fallbacks`` are the ids of other routes, tried in this order when this one cannot serve.
+    ``tiers`` is a TierPolicy of the Snapshot's whose tiers name their routes by ``route_id``.
     """
 
     __tablename__ = "routes"
@@ -137,6 +139,7 @@ class Route(Base):
         CheckConstraint(
             "cardinality(fallbacks) <= 8 AND NOT id = ANY (fallbacks)", name="fallbacks_few"
         ),
+        CheckConstraint("jsonb_typeof(tiers) = 'object'", name="tiers_object"),
     )
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -148,6 +151,7 @@ class Route(Base):
     fallbacks: Mapped[list[str]] = mapped_column(
         ARRAY(Text), default=list, server_default=text("'{}'::text[]")
     )
+    tiers: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     removed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 

@@ -14,8 +14,10 @@ from sqlalchemy.orm import joinedload, selectinload
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
 from gateway.controlplane.errors import NotFoundError
 
-# Of another package, which knows this one: only whether a limit names a route is asked here.
+# Of other packages, which know this one: only whether a limit names a route, and whether projects
+# are there, is asked here.
 _RATE_LIMITS = table("rate_limits", column("scope"), column("scope_id"), column("route_id"))
+_PROJECTS = table("projects", column("id"))
 
 
 def _deployments() -> Select[Deployment]:
@@ -103,6 +105,12 @@ async def list_routes_falling_back_to(session: AsyncSession, route_id: str) -> S
     return (await session.scalars(wanted.order_by(Route.name))).all()
 
 
+async def list_routes_with_tiers(session: AsyncSession) -> Sequence[Route]:
+    """Return the routes that have a tier policy, by name."""
+    wanted = _routes().where(Route.tiers.is_not(None))
+    return (await session.scalars(wanted.order_by(Route.name))).all()
+
+
 async def has_limits(session: AsyncSession, route_id: str) -> bool:
     """Say whether a rate limit holds for the route or counts only its requests."""
     scope, scope_id, counted = (
@@ -112,6 +120,12 @@ async def has_limits(session: AsyncSession, route_id: str) -> bool:
     )
     names_it = or_((scope == "route") & (scope_id == route_id), counted == route_id)
     return await session.scalar(select(1).select_from(_RATE_LIMITS).where(names_it)) is not None
+
+
+async def list_project_ids(session: AsyncSession, wanted: Sequence[str]) -> set[str]:
+    """Return those of the ids that are projects'."""
+    found = await session.scalars(select(_PROJECTS.c.id).where(_PROJECTS.c.id.in_(wanted)))
+    return set(found.all())
 
 
 async def map_route_names(session: AsyncSession) -> dict[str, str]:

@@ -11,6 +11,7 @@ from gateway.controlplane.catalog import repository
 from gateway.controlplane.catalog.models import Route
 from gateway.controlplane.catalog.request_schemas import QueueChange
 from gateway.controlplane.catalog.service import begin_change, check_given
+from gateway.controlplane.catalog.tier_service import find_route_with_tier, make_policy
 from gateway.controlplane.database import WriteSession
 from gateway.controlplane.errors import ConflictError, InvalidRequestError
 from gateway.controlplane.unique_rows import add_unique
@@ -47,7 +48,8 @@ async def change_route(session: WriteSession, *, route: str, changes: Mapping[st
 async def remove_route(session: WriteSession, *, route: str, now: datetime) -> Route:
     """Take the route (id or public name) away, once nothing names it; its prices stay in the books.
 
-    Raises :class:`ConflictError` when another route falls back to it or a rate limit holds for it.
+    Raises :class:`ConflictError` when another route falls back to it or has it as a tier, or a rate
+    limit holds for it.
     """
     await begin_change(session)
     found = await repository.get_route_by_id_or_name(session, route)
@@ -55,6 +57,11 @@ async def remove_route(session: WriteSession, *, route: str, now: datetime) -> R
     if naming:
         raise ConflictError(
             f"The route {naming[0].name} falls back to this one; change its fallbacks first."
+        )
+    tiered = await find_route_with_tier(session, found.id)
+    if tiered is not None:
+        raise ConflictError(
+            f"The route {tiered.name} has this one as a tier; change its tiers first."
         )
     if await repository.has_limits(session, found.id):
         raise ConflictError("A rate limit names this route; remove the limit first.")
@@ -68,6 +75,8 @@ async def _apply(session: WriteSession, route: Route, given: Mapping[str, Any]) 
             _set_queue(route, value)
         elif name == "fallbacks":
             route.fallbacks = await _find_fallbacks(session, route, value or ())
+        elif name == "tiers":
+            route.tiers = None if value is None else await make_policy(session, route, value)
         elif name == "deployment":
             route.deployment = await repository.get_deployment(session, value)
         else:

@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
+from gateway.controlplane.catalog.tier_schemas import TierPolicyAnswer
 
 
 class ReplicaAnswer(BaseModel):
@@ -135,6 +136,7 @@ class RouteAnswer(BaseModel):
     deployment: str
     queue: QueueAnswer
     fallbacks: list[str]
+    tiers: TierPolicyAnswer | None  # null: it has none
     created_at: datetime
 
     @classmethod
@@ -154,6 +156,7 @@ class RouteAnswer(BaseModel):
                 deadline_seconds=route.queue_deadline_seconds,
             ),
             fallbacks=[names[one] for one in route.fallbacks if one in names],
+            tiers=None if route.tiers is None else TierPolicyAnswer.of(route.tiers, names),
             created_at=route.created_at,
         )
 

@@ -11,7 +11,8 @@ from billing.usage.report import UsageFilter, UsageGrouping, report_usage
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
 from gateway.controlplane.listing import Listing
 from gateway.controlplane.reports_api.find_receipt import get_receipt
-from gateway.controlplane.reports_api.schemas import ReceiptAnswer, RequestAnswer, UsageAnswer
+from gateway.controlplane.reports_api.receipt_schemas import ReceiptAnswer, RequestAnswer
+from gateway.controlplane.reports_api.schemas import UsageAnswer
 from gateway.controlplane.reports_api.usage_span import choose_span
 from gateway.controlplane.text_fields import IdQuery, TimeZoneName
 from gateway.controlplane.time_fields import Moment

@@ -52,6 +52,11 @@ FALLBACKS = Family(
     "Requests that went on as those of another route.",
     ("route", "fallback"),
 )
+TIERS = Family(
+    "forebay_tier_choices_total",
+    "Requests of routes with tiers, by the tier that was chosen and why.",
+    ("route", "tier", "reason"),
+)
 INPUT_TOKENS = Family("forebay_input_tokens_total", "Input tokens, as engines count.", ("route",))
 CACHED_INPUT_TOKENS = Family(
     "forebay_cached_input_tokens_total", "Input tokens found in prefix caches.", ("route",)
@@ -96,6 +101,7 @@ FAMILIES = (
     ATTEMPTS,
     RETRIES,
     FALLBACKS,
+    TIERS,
     INPUT_TOKENS,
     CACHED_INPUT_TOKENS,
     OUTPUT_TOKENS,

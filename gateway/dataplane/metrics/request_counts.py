@@ -12,7 +12,7 @@ from gateway.dataplane.metrics import families
 from gateway.dataplane.metrics.counter_page import CounterPage
 
 if TYPE_CHECKING:
-    from billing.usage.event import RequestIdentity, TokenUsage
+    from billing.usage.event import RequestIdentity, TierDecision, TokenUsage
     from gateway.errors import ApiError
     from routing.outcome import Outcome
 
@@ -113,6 +113,10 @@ class RequestCounts:
     def fell_back(self, route: str, fallback: str) -> None:
         """A request of ``route`` goes on as one of ``fallback``."""
         self._count(families.FALLBACKS, route, fallback)
+
+    def tier_chosen(self, tier: TierDecision) -> None:
+        """A route has chosen among its tiers."""
+        self._count(families.TIERS, tier.requested_route, tier.tier, tier.reason)
 
     def waited(self, route: str, seconds: float) -> None:
         """A request has left the queue, with a place or without."""

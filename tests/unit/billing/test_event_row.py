@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from billing.charging.charge import charge_request
 from billing.charging.event_row import EVENT_COLUMNS, event_row
 from billing.clock import from_epoch_us
@@ -61,3 +63,19 @@ def test_unknown_is_null_and_zero_is_zero() -> None:
     assert row["input_tokens"] == row["output_tokens"] == "0"
     assert row["cached_input_tokens"] == row["reasoning_tokens"] == ""
     assert row["error_code"] == row["replica_id"] == ""
+
+
+def test_records_of_earlier_releases_are_read() -> None:
+    """An identity was shorter once: without a fallback, then without a tier."""
+    close = make_close(make_identity(route="small"))
+    whole = msgspec.json.decode(msgspec.json.encode(close))
+    for length in (10, 11):
+        identity = whole[1][:length]
+        old = msgspec.json.decode(
+            msgspec.json.encode([whole[0], identity, *whole[2:]]), type=CloseRecord
+        )
+        assert old == close
+        assert old.identity.requested_route == "small"
+    longer = [*whole[1], "of a later release"]
+    new = msgspec.json.encode([whole[0], longer, *whole[2:]])
+    assert msgspec.json.decode(new, type=CloseRecord) == close

@@ -9,7 +9,7 @@ from math import exp, sqrt
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.complexity.explain import explain_prompt
@@ -24,6 +24,7 @@ from routing.complexity.features import (
 from routing.complexity.predictor import (
     Group,
     Header,
+    Part,
     Predictor,
     WeightsError,
     decode_weights,
@@ -36,16 +37,14 @@ FLAT = (0.0,) * WIDTH
 
 
 def make_header(*, limit: float | None = 1e9) -> Header:
-    groups = () if limit is None else (Group("all", FLAT, (1.0,) * WIDTH, limit),)
+    groups = () if limit is None else (Group("all", 0, FLAT, (1.0,) * WIDTH, limit),)
     return Header(
         name="test",
         bits=BITS,
-        scales=(0.5, 0.25),
-        biases=(0.1, 0.2),
         figures=FIGURES,
         means=FLAT,
         deviations=(1.0,) * WIDTH,
-        figure_weights=(FLAT, FLAT),
+        parts=(Part("a / b", (0.5, 0.25), (0.1, 0.2), (FLAT, FLAT)),),
         groups=groups,
         base_rates=(0.4, 0.7),
         length_offset=-0.5,
@@ -88,8 +87,8 @@ def test_lone_surrogates_and_nothing_at_all() -> None:
 
 def test_case_and_signs_do_not_change_words() -> None:
     assert extract("Prove, that").words == extract("prove THAT").words
-    assert extract("prove that").pairs == extract("Prove that!").pairs
-    assert extract("that prove").pairs != extract("prove that").pairs
+    assert extract("prove that").terms == extract("Prove that!").terms
+    assert extract("that prove").terms != extract("prove that").terms
 
 
 def test_a_long_prompt_is_clipped_to_its_head_and_tail() -> None:
@@ -117,6 +116,37 @@ def test_out_of_domain_length_decides(limit: float | None) -> None:
     assert (short.small_suffices, short.large_suffices) == (0.4, 0.7)
 
 
+def test_the_nearest_part_scores() -> None:
+    """Two parts with opposite weights, one for prompts of a line, one for those of many."""
+    header = make_header()
+    lines = FIGURES.index("log_lines")
+    near, far = ((*FLAT[:lines], place, *FLAT[lines + 1 :]) for place in (0.0, 5.0))
+    parts = (*header.parts, *header.parts)
+    groups = (
+        Group("one", 0, near, (1.0,) * WIDTH, 1e9),
+        Group("many", 1, far, (1.0,) * WIDTH, 1e9),
+    )
+    tables = make_table({}, {"proof": 8}) + make_table({"proof": 8}, {})
+    both = decode_weights(
+        encode_weights(msgspec.structs.replace(header, parts=parts, groups=groups), tables)
+    )
+    one, many = "proof", "proof" + "\n" * 200
+    assert both.predict(one).large_suffices > both.predict(many).large_suffices
+    assert both.predict(one).small_suffices < both.predict(many).small_suffices
+
+
+@given(st.lists(st.integers(-32768, 32767), min_size=2 << BITS, max_size=2 << BITS))
+@settings(max_examples=5)
+def test_joined_weights_come_apart(numbers: list[int]) -> None:
+    table = array("h", numbers)
+    if sys.byteorder == "big":
+        table.byteswap()
+    predictor = decode_weights(encode_weights(make_header(), table.tobytes()))
+    small, large = numbers[: 1 << BITS], numbers[1 << BITS :]
+    for hashed in range(1 << BITS):
+        assert predictor.weigh(hashed, 0) == large[hashed] * 0.25 - small[hashed] * 0.5
+
+
 def test_an_explanation_names_what_weighs() -> None:
     found = explain_prompt(make_predictor(), "a proof please")
     assert next(iter(found["words"])) == "proof"
@@ -132,8 +162,10 @@ def test_damaged_or_foreign_weights_are_refused() -> None:
     flipped[40] ^= 1
     other = msgspec.structs.replace(make_header(), figures=("other", *FIGURES[1:]))
     narrow = msgspec.structs.replace(make_header(), means=FLAT[1:])
+    lost = msgspec.structs.replace(make_header(), groups=(Group("x", 1, FLAT, FLAT, 1.0),))
     for wrong in (
         b"",
+        encode_weights(lost, make_table({}, {})),
         bytes(flipped),
         data[:-40],
         encode_weights(make_header(), b"\0" * 8),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from routing.complexity.predictor import decode_weights
 from routing.learned.calibrate import Target, choose_threshold
+from routing.learned.compare import compare_with_length
 from routing.learned.curve import (
     bootstrap,
     measure_apgr,
@@ -22,6 +23,8 @@ from routing.learned.curve import (
 from routing.learned.evaluate import evaluate
 from routing.learned.judged_prompts import DataError, JudgedPrompt, read_judged_prompts
 from routing.learned.target_error import TargetError
+from routing.learned.targets import make_targets
+from tests.unit.routing.test_complexity import make_predictor
 
 WEAK = np.array([1.0, 0.0, 1.0, 0.0])
 STRONG = np.array([1.0, 1.0, 1.0, 1.0])
@@ -132,6 +135,70 @@ def test_wrong_files_are_refused(line: str, tmp_path: Path) -> None:
         read_judged_prompts(path)
     with pytest.raises(DataError):
         read_judged_prompts(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.csv", b"prompt,weak_score,strong_score\n\xff\xfe,0,1\n", "not UTF-8"),
+        ("a.jsonl", b'{"prompt": "\xff"}', "not UTF-8"),
+        ("a.csv", b"text,weak_score,strong_score\nx,0,1\n", "row 1 has no prompt"),
+        ("a.csv", b"prompt,weak_score\nx,0\n", "row 1: strong_score is not a number"),
+        ("a.csv", b"prompt,weak_score,strong_score\n", "no rows"),
+    ],
+)
+def test_a_wrong_file_is_told_in_a_sentence(
+    name: str, content: bytes, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        read_judged_prompts(path)
+
+
+def test_no_parquet_is_told_in_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install forebay[train]")
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match="no Parquet file"):
+        read_judged_prompts(path)
+
+
+def test_a_spreadsheets_csv_and_a_long_prompt_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    prompt = "x " * 100_000
+    path.write_text(f"\ufeffprompt,weak_score,strong_score\n{prompt},0,1\n", encoding="utf-8")
+    assert read_judged_prompts(path)[0].prompt == prompt
+
+
+def test_marks_are_scaled_where_they_are_marks() -> None:
+    rows = [
+        JudgedPrompt("1", "marks", "", "x", 5.0, 9.0, "test", "1"),
+        JudgedPrompt("2", "labels", "", "x", 0.0, 1.0, "test", "2"),
+    ]
+    assert make_targets(rows).tolist() == [[0.5, 0.9], [0.0, 1.0]]
+
+
+def test_a_dataset_with_two_pairs_is_judged_by_pair() -> None:
+    rows = [
+        JudgedPrompt(str(number), "toy", "", f"x {number}", 0.0, 1.0, "test", "1", pair)
+        for number, pair in enumerate(["a / b", "a / c"])
+    ]
+    report = evaluate(make_predictor(), rows, times=1)
+    assert list(report["datasets"]) == ["toy (a / b)", "toy (a / c)"]
+
+
+def test_a_few_hundred_prompts_are_no_proof() -> None:
+    drawn = np.random.default_rng(1)
+    strong = np.ones(4000)
+    weak = (drawn.random(4000) < 0.5).astype(float)
+    lengths = drawn.random(4000)
+    scores = drawn.random(4000) - 0.1 * weak
+    many = compare_with_length(scores, lengths, weak, strong, seed=1)
+    few = compare_with_length(scores[:60], lengths[:60], weak[:60], strong[:60], seed=1)
+    assert many.is_better
+    assert not few.is_better
+    assert many == compare_with_length(scores, lengths, weak, strong, seed=1)
 
 
 def test_training_learns_and_test_rows_change_nothing() -> None:

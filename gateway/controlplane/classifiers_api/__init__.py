@@ -1,0 +1,1 @@
+"""Uploaded weights of the prompt classifier over HTTP."""

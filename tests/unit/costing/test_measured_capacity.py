@@ -1,0 +1,113 @@
+"""Capacity out of measured points: within the latency target or not at all."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.costing.errors import CostingError
+from billing.costing.measured_capacity import (
+    LatencyTarget,
+    TargetMissedError,
+    choose_capacity,
+    read_capacity_profile,
+)
+from billing.costing.token_counts import TokenCounts
+
+MIX = TokenCounts.of(input=800, output=400)
+
+
+def point(
+    rate: float, ttft: float, tpot: float, input_tokens: int = 800, output: int = 400, **more: Any
+) -> dict[str, Any]:
+    return {
+        "input_tokens": input_tokens,
+        "output_tokens": output,
+        "requests_per_second": rate,
+        "ttft_ms": {"p50": ttft / 2, "p95": ttft},
+        "tpot_ms": {"p95": tpot},
+        **more,
+    }
+
+
+POINTS = [point(0.2, 60, 12), point(4, 300, 22, concurrency=32), point(7, 2500, 45)]
+
+
+def profile(points: list[dict[str, Any]], **more: Any) -> str:
+    return json.dumps({"name": "h100", "gpus": 2, "points": points, **more})
+
+
+def target(**limits: int) -> LatencyTarget:
+    return LatencyTarget({name: Decimal(limit) for name, limit in limits.items()})
+
+
+def test_the_fastest_point_within_the_target_is_the_capacity() -> None:
+    measured = read_capacity_profile(profile(POINTS))
+    assert (measured.gpus, measured.points[1].concurrency) == (2, 32)
+    any_latency = choose_capacity(measured, LatencyTarget(), MIX)
+    in_time = choose_capacity(measured, target(ttft_ms=500), MIX)
+    assert round(any_latency.tokens_per_second(MIX), 10) == 7 * 1200
+    assert round(in_time.tokens_per_second(MIX), 10) == 4 * 1200
+    strict = choose_capacity(measured, target(ttft_ms=500, tpot_ms=20), MIX)
+    assert round(strict.tokens_per_second(MIX), 10) == Decimal("0.2") * 1200
+
+
+def test_a_target_that_no_point_meets_says_how_near_they_come() -> None:
+    measured = read_capacity_profile(profile(POINTS))
+    with pytest.raises(
+        TargetMissedError, match="TTFT p95 of at most 50 ms; the best TTFT p95 is 60"
+    ):
+        choose_capacity(measured, target(ttft_ms=50), MIX)
+
+
+def test_two_mixes_tell_input_from_output() -> None:
+    # A replica that takes 50 us an input token and 1 ms an output token.
+    mixes = [(1000, 100), (200, 900)]
+    points = [
+        point(1 / (a * 50e-6 + b * 1e-3), 100, 10, input_tokens=a, output=b) for a, b in mixes
+    ]
+    found = choose_capacity(read_capacity_profile(profile(points)), LatencyTarget(), MIX)
+    assert round(found.seconds_per_input, 9) == Decimal("0.00005")
+    assert round(found.seconds_per_output, 9) == Decimal("0.001")
+    assert found.seconds_per_cached_input == 0
+
+
+def test_least_squares_never_gives_back_time() -> None:
+    # More input made it faster: noise. It then costs nothing, and is not paid back.
+    points = [point(10, 1, 1, 1000, 100), point(8, 1, 1, 100, 100)]
+    found = choose_capacity(read_capacity_profile(profile(points)), LatencyTarget(), MIX)
+    assert found.seconds_per_input == 0
+    assert found.seconds_per_output > 0
+
+
+def test_one_mix_warns_when_the_load_is_another() -> None:
+    measured = read_capacity_profile(profile(POINTS))
+    near = choose_capacity(measured, LatencyTarget(), TokenCounts.of(input=850, output=400))
+    far = choose_capacity(measured, LatencyTarget(), TokenCounts.of(input=8000, output=400))
+    assert not any("measure at the load's mix" in note for note in near.notes)
+    assert any("measured with 33 % of fresh tokens as output" in note for note in far.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "a list of points"),
+        (profile([]), "no points"),
+        (profile([{"output_tokens": 1}]), "no input_tokens"),
+        (profile([point(-1, 1, 1)]), "no requests_per_second"),
+        (profile([point(1, 1, 1, cached_input_tokens=900)]), "more than its input"),
+        (profile(POINTS, gpus="two"), "gpus"),
+    ],
+)
+def test_broken_profiles(text: str, told: str) -> None:
+    with pytest.raises(CostingError, match=told):
+        read_capacity_profile(text)
+
+
+def test_a_target_needs_its_figure_in_every_point() -> None:
+    measured = read_capacity_profile(profile(POINTS))
+    with pytest.raises(CostingError, match="no e2e_ms p95"):
+        choose_capacity(measured, target(e2e_ms=1000), MIX)
