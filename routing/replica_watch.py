@@ -40,6 +40,9 @@ _SMALL_BYTES = 64 * 1024
 _MODELS_BYTES = 1024 * 1024
 _METRICS_BYTES = 4 * 1024 * 1024
 
+# What its agent says of an engine that it has stopped, or is about to: a request has it started anew.
+_GONE_BY_PLAN = (ReplicaState.SLEEPING, ReplicaState.DRAINING)
+
 _log = logging.getLogger(__name__)
 
 
@@ -158,7 +161,7 @@ class ReplicaWatch:
                 await self._agent.tell()
             else:
                 state = await self._agent.find_state()
-                if state == ReplicaState.SLEEPING:
+                if state in _GONE_BY_PLAN:
                     before = self._view.state
                     self.expect_sleep(is_stopped=True)
                     self._view.probed_at = loop.time()

@@ -6,6 +6,7 @@ Snapshot says (weights, drains, policies) takes effect at the swap.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection
@@ -74,6 +75,13 @@ class Fleet:
         return all(
             view.state is ReplicaState.SLEEPING for view in self.views if not view.is_draining
         )
+
+
+    async def is_asleep_after_all(self) -> bool:
+        """Ask again, of a fleet that nobody could be reached of: it may sleep since the last probe."""
+        watches = [replica.watch for replica in self.replicas.values() if replica.watch is not None]
+        await asyncio.gather(*(watch.probe() for watch in watches))
+        return self.is_asleep or not watches  # that nobody probes: waking them tells
 
 
 class FleetRegistry:

@@ -99,7 +99,12 @@ async def _try_route(
                 connection = await dispatch(request, body, trace, shape=shape, tried=tried)
                 answer = await receive_reply(plane, arrival, request, exchange, connection)
             except (ApiError, BackendError) as error:
-                if fleet.may_sleep and not was_woken and _may_be_asleep(fleet, error):
+                if (
+                    fleet.may_sleep
+                    and not was_woken
+                    and isinstance(error, NoReplicaError)
+                    and await fleet.is_asleep_after_all()
+                ):
                     was_woken = True
                     tried.clear()
                     await wait_awake(plane, request, exchange)
@@ -128,15 +133,6 @@ async def _try_route(
         request.end_attempt(Outcome.NOTHING)  # of a request that was cancelled
         if slot is not None:
             slot.leave(request.real_cost)
-
-
-def _may_be_asleep(fleet: Fleet, error: ApiError | BackendError) -> bool:
-    """Tell whether perhaps nobody was reached because nobody is awake: no probe has told yet."""
-    return (
-        isinstance(error, NoReplicaError)
-        and error.code == "engine_unreachable"
-        and any(view.probed_at is None for view in fleet.views)
-    )
 
 
 async def _may_retry(

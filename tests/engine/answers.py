@@ -64,10 +64,13 @@ def joined(chunks: list[Json]) -> Json:
     """Return what the chunks say together: where an engine cuts is a matter of its load.
 
     By choice, texts and lists joined in their order, every other member with its values; then the
-    members that are not a choice's, usage last of all.
+    members that are not a choice's, and the last usage.
     """
     told: Json = {"choices": {}, "rest": []}
     for chunk in chunks:
+        usage = chunk.pop("usage", None)
+        if usage is not None:  # of chunks before the last, it is that of where the engine cut
+            told["usage"] = usage
         for choice in chunk.pop("choices"):
             _add(told["choices"].setdefault(choice.pop("index"), {}), choice)
         if chunk not in told["rest"]:

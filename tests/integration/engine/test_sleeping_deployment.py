@@ -106,14 +106,18 @@ def test_a_stream_is_kept_alive_meanwhile(
     assert got.close.usage.output_tokens == 4
 
 
-def test_who_comes_before_the_first_probe_has_told_is_answered_as_well(
-    plane: DataPlaneProcess, engine: SupervisedEngine
+@pytest.mark.parametrize("is_new", [False, True])
+def test_who_comes_before_a_probe_has_told_is_answered_as_well(
+    plane: DataPlaneProcess, engine: SupervisedEngine, is_new: bool
 ) -> None:
+    publish(plane, engine)
     for _ in range(3):
         wake(engine)
+        assert ask(plane).status_code == 200
         engine.ask("POST", "/sleep")
-        engine.wait_for_state("sleeping")
-        publish(plane, engine)  # a replica of a new name: nothing is known of it
+        engine.wait_for_state("sleeping", "draining")
+        if is_new:
+            publish(plane, engine)  # a replica of another name: nothing is known of it
         assert ask(plane).status_code == 200
 
 
