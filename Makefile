@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Test files run side by side: most of them wait for processes more than they compute.
-JOBS ?= 2
+JOBS ?= 3
 OUT ?=
 
 .PHONY: help up test test-engine check format bench-overhead bench-accounting bench-overload bench-fleet bench-routing lock clean
@@ -27,7 +27,7 @@ up: $(VENV)/.runtime ## Run the gateway on this machine: databases, engine, plan
 	@exec $(BIN)/python -m gateway.cli.main up $(ARGS)
 
 test: $(VENV)/.dev ## Run the whole test suite (ARGS="-k name" for some of it)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-engine: $(VENV)/.dev ## Run the tests against two real vLLM servers on the CPU (minutes, 7 GB)
 	@$(BIN)/python -m pytest -n 0 -m engine --timeout 1800 tests/engine $(ARGS)

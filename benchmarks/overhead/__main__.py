@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds=options.runs or rounds,
         memory_requests=_MILLION if options.million else memory_requests,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, as Ctrl-C
+    # Both end what was started; who starts us in the background may have had SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="forebay-overhead-", dir=options.work_dir) as path:
             report = run_benchmark(

@@ -24,12 +24,17 @@ from gateway.cli.costing_files import (
 from gateway.cli.errors import CliError
 from gateway.cli.options import JsonOption
 from gateway.cli.output import Columns, print_json, print_table
+from gateway.cli.savings import show_savings
 
 if TYPE_CHECKING:
     from billing.costing.dedicated import DedicatedTerms
     from billing.costing.price_list import ListPrice
 
-app = typer.Typer(no_args_is_help=True, help="Serverless or dedicated, from recorded hours.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Serverless or dedicated, from recorded hours; and what tiers have saved.",
+)
+app.command("savings")(show_savings)
 
 _ROUTES: Columns = (
     ("ROUTE", "route"),

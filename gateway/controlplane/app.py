@@ -38,7 +38,7 @@ from gateway.controlplane.publish_to_place import PlacePublisher
 from gateway.controlplane.publisher import Publisher
 from gateway.controlplane.rate_waiting import WaitingEvents
 from gateway.controlplane.reports_api import endpoints as reports_endpoints
-from gateway.controlplane.reports_api import feedback_endpoints, reconciliation
+from gateway.controlplane.reports_api import feedback_endpoints, reconciliation, savings
 from gateway.controlplane.reports_api.watch_drift import DriftWatch
 from gateway.controlplane.request_edge import RequestEdge
 from gateway.controlplane.tls import get_tls_context
@@ -92,6 +92,7 @@ def _routes() -> APIRouter:
         credit_endpoints.router,
         reports_endpoints.router,
         reconciliation.router,
+        savings.router,
         feedback_endpoints.router,
     ):
         protected.include_router(router)

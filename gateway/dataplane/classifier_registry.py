@@ -20,6 +20,7 @@ from routing.complexity.predictor import (
     Predictor,
     WeightsError,
     decode_weights,
+    list_shipped,
     read_weights,
 )
 
@@ -161,9 +162,9 @@ def _decode(one: ClassifierWeights, data: bytes) -> Predictor | None:
 
 def _read_shipped() -> dict[str, Predictor]:
     found: dict[str, Predictor] = {}
-    for path in sorted(SHIPPED.parent.glob("*.bin")):
+    for name, path in list_shipped().items():
         try:
-            found[path.stem] = read_weights(path)
+            found[name] = read_weights(path)
         except (OSError, WeightsError) as error:
-            _LOG.warning("the weights %s cannot be read: %s", path.stem, error)
+            _LOG.warning("the weights %s cannot be read: %s", name, error)
     return found

@@ -76,7 +76,6 @@ class Fleet:
             view.state is ReplicaState.SLEEPING for view in self.views if not view.is_draining
         )
 
-
     async def is_asleep_after_all(self) -> bool:
         """Ask again, of a fleet that nobody could be reached of: it may sleep since the last probe."""
         watches = [replica.watch for replica in self.replicas.values() if replica.watch is not None]

@@ -194,6 +194,11 @@ def _logistic(value: float) -> float:
     return 1.0 / (1.0 + exp(-value))
 
 
+def list_shipped() -> dict[str, Path]:
+    """Return the files of the weights that come with the product, by name."""
+    return {path.stem: path for path in sorted(SHIPPED.parent.glob("*.bin"))}
+
+
 def read_weights(path: Path) -> Predictor:
     """Read weights.
 

@@ -69,7 +69,7 @@ class Traffic:
         self._product = product
         self._is_over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(4)
+            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(2)
         ]
 
     def __enter__(self) -> Traffic:
@@ -96,6 +96,7 @@ class Traffic:
                 else:
                     self._ask(client)
                 self.completed += 1
+                time.sleep(0.05)  # the parts that start again want the CPU, too
             except Exception:  # noqa: BLE001 - the SDK lets its transport's own errors through
                 time.sleep(0.1)  # a part was just killed: what clients see then is an error
 

@@ -253,6 +253,8 @@ def test_usage_and_books(up: RunningUp, tmp_path: Path) -> None:
     terms = ("--gpu-price", "2", "--tokens-per-second", "1000")
     told = run_json(up, "report", "crossover", "--profile", str(hours), *terms)
     assert (told["currency"], told["comparison"]["best"]) == ("USD", "serverless")
+    assert run_json(up, "report", "savings")["data"] == []
+    assert "No route has chosen" in run(up, "report", "savings")
     verified = forebay("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "The books agree." in verified.stdout

@@ -63,6 +63,7 @@ NO_FLEET = Fleet(
 def route(*, renames: bool) -> ServedRoute:
     return ServedRoute(
         route=Route("route_1", "public", "dep_1"),
+        asked="public",
         deployment_id="dep_1",
         deployment="d",
         engine_model="engine/modèle" if renames else "public",

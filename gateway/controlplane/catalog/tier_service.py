@@ -8,8 +8,10 @@ from billing.money import format_amount
 from gateway.controlplane.catalog import repository
 from gateway.controlplane.catalog.models import Route
 from gateway.controlplane.catalog.tier_schemas import TierPolicyRequest
+from gateway.controlplane.classifiers_api.repository import is_known
 from gateway.controlplane.database import WriteSession
 from gateway.controlplane.errors import InvalidRequestError
+from routing.complexity.predictor import list_shipped
 
 
 async def make_policy(
@@ -18,7 +20,8 @@ async def make_policy(
     """Return the policy for ``route`` as the database keeps it.
 
     Raises :class:`InvalidRequestError` for a tier whose route does not exist, is this one, has
-    tiers itself or is named twice, and where ``route`` is a tier of another.
+    tiers itself or is named twice, where ``route`` is a tier of another, and for a project or a
+    classifier that does not exist.
     """
     routes = {one.id: one for one in await repository.list_routes(session)}
     ids = {one.name: one.id for one in routes.values()}
@@ -43,6 +46,7 @@ async def make_policy(
             f"This route is a tier of {other.name!r}, so it cannot have tiers.", param="tiers"
         )
     await _check_projects(session, wanted)
+    await _check_classifier(session, wanted.classifier)
     share = wanted.saving_share
     kept: dict[str, Any] = {
         "tiers": [
@@ -76,3 +80,13 @@ async def _check_projects(session: WriteSession, wanted: TierPolicyRequest) -> N
             raise InvalidRequestError(
                 f"There is no project {project_id!r}.", param="tiers.project_thresholds"
             )
+
+
+async def _check_classifier(session: WriteSession, name: str | None) -> None:
+    if name is None or name in list_shipped() or await is_known(session, name):
+        return
+    shipped = ", ".join(list_shipped())
+    raise InvalidRequestError(
+        f"There is no classifier {name!r}: shipped are {shipped}, and none was uploaded under it.",
+        param="tiers.classifier",
+    )

@@ -37,6 +37,11 @@ async def list_current(session: AsyncSession) -> Sequence[ClassifierVersion]:
     return (await session.scalars(statement)).all()
 
 
+async def is_known(session: AsyncSession, name: str) -> bool:
+    """Say whether weights were uploaded under this name."""
+    return await session.get(Classifier, name) is not None
+
+
 async def find_weights(session: AsyncSession, sha256: str) -> bytes | None:
     """Return the file with this SHA-256."""
     statement = select(ClassifierVersion.weights).where(ClassifierVersion.sha256 == sha256).limit(1)

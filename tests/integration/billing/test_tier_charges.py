@@ -7,8 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from billing.charging.retry_unpriced import RetryOutcome, retry_unpriced
 from billing.db import make_async_engine, make_session_factory
 from billing.reconciliation import VerifyReport, verify
@@ -23,12 +21,9 @@ from billing.usage.event import (
 from billing.usage.receipts import Receipt, find_receipt
 from tests.factories.billing_rows import add_price, rows, transaction, work_once
 from tests.factories.journals import TestJournal, make_identity
+from tests.integration.billing.conftest import ASKED, LARGE, SMALL
 
 USAGE = TokenUsage(1234567, 234567, 98765, None)
-# input, output, cached input; per million
-SMALL = ("0.15", "0.6", "0.075")
-LARGE = ("2.5", "10", None)
-ASKED = ("1.000000000001", "4", "0")
 
 
 def at(price: tuple[str, str, str | None]) -> Decimal:
@@ -38,13 +33,6 @@ def at(price: tuple[str, str, str | None]) -> Decimal:
     return (
         1_000_000 * Decimal(per_input) + 234_567 * cached + 98_765 * Decimal(per_output)
     ) / 10**6
-
-
-@pytest.fixture
-def priced_url(billing_url: str) -> str:
-    for name, price in (("small", SMALL), ("large", LARGE), ("asked", ASKED)):
-        add_price(billing_url, *price, route_id=f"route_{name}")
-    return billing_url
 
 
 def write(journal: TestJournal, mode: str, *, served: str = "small", **changes: Any) -> CloseRecord:

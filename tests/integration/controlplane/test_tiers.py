@@ -135,6 +135,7 @@ async def test_what_makes_no_sense_is_refused(api: ControlApi) -> None:
         ({"charge": "saving_shared", "saving_share": 0.5}, "tiers.saving_share", "string"),
         ({"budget_ms": 0}, "tiers.budget_ms", "greater than 0"),
         ({"classifier": "../up"}, "tiers.classifier", "pattern"),
+        ({"classifier": "nobody"}, "tiers.classifier", "no classifier 'nobody'"),
         ({"colour": 1}, "tiers.colour", "not"),
         ({"project_thresholds": {"proj_none": [0.1]}}, "tiers.project_thresholds", "proj_none"),
         ({"project_thresholds": {"proj_none": []}}, "tiers.project_thresholds.proj_none", "1"),

@@ -1,0 +1,141 @@
+"""What routing among tiers has saved: what was charged, beside all of it sent to the last tier.
+
+From the events themselves and the prices that they were rated with, in exact NUMERIC arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from billing.money import EXACT, ZERO
+
+# A request of which nothing is charged would have cost nothing elsewhere either.
+_ROWS = """
+WITH compared AS (
+    SELECT e.requested_route, e.currency, e.tier, e.input_tokens, e.output_tokens, e.charge,
+        e.charge IS NOT NULL AND c.id IS NOT NULL AS is_compared,
+        0.000001 * (
+            (coalesce(e.input_tokens, 0) - coalesce(e.cached_input_tokens, 0))
+                * c.input_per_million
+            + coalesce(e.cached_input_tokens, 0)
+                * coalesce(c.cached_input_per_million, c.input_per_million)
+            + coalesce(e.output_tokens, 0) * c.output_per_million) AS counterfactual
+    FROM usage_events e
+    LEFT JOIN prices c ON c.id = e.counterfactual_price_id
+    WHERE e.tier IS NOT NULL AND e.status NOT IN ('rejected', 'failed', 'voided')
+        AND e.started_at >= :from_at AND e.started_at < :to_at
+        AND (CAST(:organization_id AS text) IS NULL OR e.organization_id = :organization_id)
+        AND (CAST(:project_id AS text) IS NULL OR e.project_id = :project_id)
+        AND (CAST(:route AS text) IS NULL OR e.requested_route = :route)
+)
+SELECT requested_route, currency, tier, count(*) AS requests,
+    coalesce(sum(input_tokens), 0)::numeric AS input_tokens,
+    coalesce(sum(output_tokens), 0)::numeric AS output_tokens,
+    coalesce(sum(charge) FILTER (WHERE is_compared), 0) AS charge,
+    coalesce(sum(counterfactual) FILTER (WHERE is_compared), 0) AS counterfactual,
+    count(*) FILTER (WHERE NOT is_compared) AS uncompared_requests
+FROM compared GROUP BY 1, 2, 3
+ORDER BY requested_route, currency, counterfactual DESC, tier
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsFilter:
+    """Which requests: those that arrived in [from_at, to_at), of these owners if given."""
+
+    from_at: datetime
+    to_at: datetime
+    organization_id: str | None = None
+    project_id: str | None = None
+    route: str | None = None  # that was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class TierSavings:
+    """The requests that one tier served; ``charge`` and ``counterfactual`` are of the compared ones.
+
+    ``counterfactual`` is what the same tokens cost at the price of the route's last tier. A request
+    without a charge or without that price is one of ``uncompared_requests``.
+    """
+
+    tier: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    charge: Decimal
+    counterfactual: Decimal
+    uncompared_requests: int
+
+    @property
+    def saving(self) -> Decimal:
+        """What was not charged; negative where routing has cost more than it saved."""
+        return EXACT.subtract(self.counterfactual, self.charge)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSavings:
+    """One route that has tiers, in one currency."""
+
+    route: str
+    currency: str
+    tiers: tuple[TierSavings, ...]
+
+    @property
+    def total(self) -> TierSavings:
+        """All tiers together."""
+        return TierSavings(
+            tier="",
+            requests=sum(one.requests for one in self.tiers),
+            input_tokens=sum(one.input_tokens for one in self.tiers),
+            output_tokens=sum(one.output_tokens for one in self.tiers),
+            charge=_add(one.charge for one in self.tiers),
+            counterfactual=_add(one.counterfactual for one in self.tiers),
+            uncompared_requests=sum(one.uncompared_requests for one in self.tiers),
+        )
+
+
+async def report_savings(
+    session: AsyncSession, savings_filter: SavingsFilter
+) -> list[RouteSavings]:
+    """Return what each route's tiers have saved, by route and currency."""
+    parameters = {
+        "from_at": savings_filter.from_at,
+        "to_at": savings_filter.to_at,
+        "organization_id": savings_filter.organization_id,
+        "project_id": savings_filter.project_id,
+        "route": savings_filter.route,
+    }
+    rows = (await session.execute(text(_ROWS), parameters)).all()
+    return [
+        RouteSavings(route, currency, tuple(_tier_of(row) for row in group))
+        for (route, currency), group in groupby(
+            rows, key=lambda row: (row.requested_route, row.currency)
+        )
+    ]
+
+
+def _tier_of(row: Any) -> TierSavings:
+    return TierSavings(
+        tier=row.tier,
+        requests=row.requests,
+        input_tokens=int(row.input_tokens),
+        output_tokens=int(row.output_tokens),
+        charge=row.charge,
+        counterfactual=row.counterfactual,
+        uncompared_requests=row.uncompared_requests,
+    )
+
+
+def _add(amounts: Iterable[Decimal]) -> Decimal:
+    total = ZERO
+    for amount in amounts:
+        total = EXACT.add(total, amount)
+    return total

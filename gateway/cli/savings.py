@@ -1,0 +1,56 @@
+"""``forebay report savings``: what routing among tiers has saved, over the control API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from gateway.cli.control_client import ControlClient
+from gateway.cli.options import JsonOption, StateDirOption, load, parse_time
+from gateway.cli.output import Columns, print_json, print_table
+
+_COLUMNS: Columns = (
+    ("ROUTE", "route"),
+    ("TIER", "tier"),
+    ("REQUESTS", "requests"),
+    ("INPUT", "input_tokens"),
+    ("OUTPUT", "output_tokens"),
+    ("CHARGE", "charge"),
+    ("ALL ON THE LAST", "counterfactual_charge"),
+    ("SAVING", "saving"),
+    ("CURRENCY", "currency"),
+    ("NOT COMPARED", "uncompared_requests"),
+)
+
+
+def show_savings(
+    *,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="ISO 8601. Default: 30 days ago.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="ISO 8601. Default: now.")
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project (id).")] = None,
+    route: Annotated[str | None, typer.Option(help="Only this route.")] = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what each tier was charged, beside all of it sent to the route's last tier."""
+    query = {
+        "from": parse_time(from_, "--from"),
+        "to": parse_time(to, "--to"),
+        "project_id": project,
+        "route": route,
+    }
+    answer = ControlClient(load(state_dir)).get("/savings", **query)
+    if as_json:
+        print_json(answer)
+        return
+    rows: list[dict[str, Any]] = []
+    for found in answer["data"]:
+        named = {"route": found["route"], "currency": found["currency"]}
+        rows += [{**named, **tier} for tier in found["tiers"]]
+        rows.append({**named, "tier": "total", **found["total"]})
+    print_table(rows, _COLUMNS, empty="No route has chosen among tiers in this time.")

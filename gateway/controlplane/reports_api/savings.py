@@ -1,0 +1,123 @@
+"""What routing among tiers has saved, over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from billing.money import format_amount
+from billing.usage.report import UsageGrouping
+from billing.usage.savings import RouteSavings, SavingsFilter, TierSavings, report_savings
+from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
+from gateway.controlplane.reports_api.usage_span import choose_span
+from gateway.controlplane.text_fields import IdQuery
+from gateway.controlplane.time_fields import Moment
+
+router = APIRouter()
+
+
+class SavingsAnswer(BaseModel):
+    """Sums over requests; money is exact text.
+
+    ``counterfactual_charge`` is what all of it would have cost at the price of the route's last
+    tier, ``saving`` what of that was not charged. ``uncompared_requests`` have no charge or no such
+    price: they are in none of the three.
+    """
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    charge: str
+    counterfactual_charge: str
+    saving: str
+    uncompared_requests: int
+
+    @classmethod
+    def of(cls, sums: TierSavings) -> Self:
+        """Return the answer about ``sums``."""
+        return cls(**_sums_of(sums))
+
+
+class TierSavingsAnswer(SavingsAnswer):
+    """The requests that one tier served."""
+
+    tier: str
+
+    @classmethod
+    def of_tier(cls, sums: TierSavings) -> Self:
+        """Return the answer about one tier."""
+        return cls(tier=sums.tier, **_sums_of(sums))
+
+
+class RouteSavingsAnswer(BaseModel):
+    """One route in one currency; the dearest tier first."""
+
+    route: str
+    currency: str
+    total: SavingsAnswer
+    tiers: list[TierSavingsAnswer]
+
+    @classmethod
+    def of(cls, savings: RouteSavings) -> Self:
+        """Return the answer about one route."""
+        return cls(
+            route=savings.route,
+            currency=savings.currency,
+            total=SavingsAnswer.of(savings.total),
+            tiers=[TierSavingsAnswer.of_tier(one) for one in savings.tiers],
+        )
+
+
+class SavingsReportAnswer(BaseModel):
+    """Requests that arrived in [from, to) at routes that have tiers."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: datetime = Field(alias="from")
+    to: datetime
+    data: list[RouteSavingsAnswer]
+
+
+def _sums_of(sums: TierSavings) -> dict[str, object]:
+    return {
+        "requests": sums.requests,
+        "input_tokens": sums.input_tokens,
+        "output_tokens": sums.output_tokens,
+        "charge": format_amount(sums.charge),
+        "counterfactual_charge": format_amount(sums.counterfactual),
+        "saving": format_amount(sums.saving),
+        "uncompared_requests": sums.uncompared_requests,
+    }
+
+
+@router.get("/savings")
+async def show_savings(
+    session: ReadSessionDep,
+    control_plane: ControlPlaneDep,
+    *,
+    from_at: Annotated[Moment | None, Query(alias="from")] = None,
+    to_at: Annotated[Moment | None, Query(alias="to")] = None,
+    organization_id: IdQuery = None,
+    project_id: IdQuery = None,
+    route: IdQuery = None,
+) -> SavingsReportAnswer:
+    """Return what the tiers of each route have saved, by default in the last thirty days."""
+    span = choose_span(UsageGrouping.ROUTE, from_at, to_at, now=control_plane.clock())
+    found = await report_savings(
+        session,
+        SavingsFilter(
+            from_at=span.from_at,
+            to_at=span.to_at,
+            organization_id=organization_id,
+            project_id=project_id,
+            route=route,
+        ),
+    )
+    return SavingsReportAnswer(
+        from_=span.from_at,
+        to=span.to_at,
+        data=[RouteSavingsAnswer.of(savings) for savings in found],
+    )
