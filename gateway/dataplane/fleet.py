@@ -78,6 +78,8 @@ class Fleet:
 
     async def is_asleep_after_all(self) -> bool:
         """Ask again, of a fleet that nobody could be reached of: it may sleep since the last probe."""
+        if not self.may_sleep:
+            return False
         watches = [replica.watch for replica in self.replicas.values() if replica.watch is not None]
         await asyncio.gather(*(watch.probe() for watch in watches))
         return self.is_asleep or not watches  # that nobody probes: waking them tells

@@ -99,12 +99,8 @@ async def _try_route(
                 connection = await dispatch(request, body, trace, shape=shape, tried=tried)
                 answer = await receive_reply(plane, arrival, request, exchange, connection)
             except (ApiError, BackendError) as error:
-                if (
-                    fleet.may_sleep
-                    and not was_woken
-                    and isinstance(error, NoReplicaError)
-                    and await fleet.is_asleep_after_all()
-                ):
+                is_unreached = isinstance(error, NoReplicaError)
+                if is_unreached and not was_woken and await fleet.is_asleep_after_all():
                     was_woken = True
                     tried.clear()
                     await wait_awake(plane, request, exchange)
