@@ -19,6 +19,7 @@ from billing.reconciliation import verify
 # Enough that the worker never waits for the writer, and a few segments at most.
 _AHEAD_EVENTS = 40_000
 _WATCH_INTERVAL_SECONDS = 0.02
+_BEGIN_SECONDS = 60.0
 _DRAIN_SECONDS = 60.0
 
 
@@ -95,6 +96,9 @@ def _measure_sustained(
     watch = SettlementWatch(database_url)
     writer.start()
     try:
+        begin_by = time.monotonic() + _BEGIN_SECONDS
+        while not settled.value and time.monotonic() < begin_by:  # the worker starts
+            watch.watch(_WATCH_INTERVAL_SECONDS, _WATCH_INTERVAL_SECONDS, settled)
         watch.watch(plan.warm_up_seconds, _WATCH_INTERVAL_SECONDS, settled)
         first = watch.samples[-1]
         first_index = len(watch.samples) - 1

@@ -1,119 +1,97 @@
-"""The ``forebay`` command. Commands import what they need when they run, not before."""
+"""The ``forebay`` command. A command's module is imported when the command is named, not before."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from gateway.cli import (
-    billing,
-    budgets,
-    deployments,
-    engine,
-    estimate,
-    keys,
-    limits,
-    plan,
-    prices,
-    processes,
-    reconcile,
-    replicas,
-    report,
-    router,
-    routes,
-    setup,
-    simulate,
-    usage,
-)
-from gateway.cli import credits as credit_commands
-from gateway.cli.errors import CliError
-from gateway.cli.options import StateDirOption
-from gateway.settings import Settings, SettingsError
+if TYPE_CHECKING:
+    import typer
 
 EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Managed inference gateway and billing for your own vLLM GPUs.",
-)
+# Of each command or group of commands: its module in this package, and the name in that.
+_PLACES = {
+    "up": "up:up",
+    "keys": "keys:app",
+    "deployments": "deployments:app",
+    "replicas": "replicas:app",
+    "routes": "routes:app",
+    "router": "router:app",
+    "prices": "prices:app",
+    "limits": "limits:app",
+    "budgets": "budgets:app",
+    "credits": "credits:app",
+    "billing": "billing:app",
+    "engine": "engine:app",
+    "estimate": "estimate:app",
+    "report": "report:app",
+    "plan": "plan:plan",
+    "gpus": "plan:show_gpus",
+    "usage": "usage:show_usage",
+    "setup": "setup:setup",
+    "reconcile": "reconcile:reconcile",
+    "simulate": "simulate:simulate",
+    "migrate": "processes:migrate",
+    "worker": "processes:worker",
+    "controlplane": "processes:controlplane",
+    "dataplane": "processes:dataplane",
+    "version": "version:show_version",
+}
 
 
-@app.command()
-def up(
-    *,
-    state_dir: StateDirOption = None,
-    host: processes.HostOption = None,
-    port: processes.PortOption = None,
-    admin_port: processes.AdminPortOption = None,
-    workers: processes.WorkersOption = None,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="FOREBAY_READY_FILE",
-            metavar="PATH",
-            help="Write addresses and, at the first start, the secrets here as JSON.",
-        ),
-    ] = None,
-) -> None:
-    """Run everything on this machine: databases, engine, data plane, control plane, worker.
+def make_app(only: str | None = None) -> typer.Typer:
+    """Return the application with all commands, or with one: reading all takes half a second."""
+    import typer
 
-    Every option is also an environment variable, FOREBAY_STATE_DIR and so on.
-    """
-    from gateway.up.run import run_up
-
-    settings = Settings.load(
-        state_dir=state_dir, host=host, port=port, admin_port=admin_port, workers=workers
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Managed inference gateway and billing for your own vLLM GPUs.",
     )
-    raise typer.Exit(run_up(settings, ready_file.absolute() if ready_file else None))
+    app.callback()(_begin)  # else an application of one command would be that command
+    for name, place in _PLACES.items():
+        if only is None or name == only:
+            _add(app, name, place)
+    return app
 
 
-app.add_typer(keys.app, name="keys")
-app.add_typer(deployments.app, name="deployments")
-app.add_typer(replicas.app, name="replicas")
-app.add_typer(routes.app, name="routes")
-app.add_typer(router.app, name="router")
-app.add_typer(prices.app, name="prices")
-app.add_typer(limits.app, name="limits")
-app.add_typer(budgets.app, name="budgets")
-app.add_typer(credit_commands.app, name="credits")
-app.add_typer(billing.app, name="billing")
-app.add_typer(engine.app, name="engine")
-app.add_typer(estimate.app, name="estimate")
-app.add_typer(report.app, name="report")
-app.command("plan")(plan.plan)
-app.command("gpus")(plan.show_gpus)
-app.command("usage")(usage.show_usage)
-app.command("setup")(setup.setup)
-app.command("reconcile")(reconcile.reconcile)
-app.command("simulate", context_settings=simulate.SETTINGS, add_help_option=False)(
-    simulate.simulate
-)
-for command in (
-    processes.migrate,
-    processes.worker,
-    processes.controlplane,
-    processes.dataplane,
-):
-    app.command(command.__name__)(command)
+def _add(app: typer.Typer, name: str, place: str) -> None:
+    module_name, _, attribute = place.partition(":")
+    module = import_module(f"gateway.cli.{module_name}")
+    found = getattr(module, attribute)
+    if isinstance(found, type(app)):
+        app.add_typer(found, name=name)
+    else:
+        options: dict[str, Any] = getattr(module, "COMMAND_OPTIONS", {})
+        app.command(name, **options)(found)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from gateway.cli.version import get_version
-
-    print(get_version())
+def _begin() -> None:
+    pass
 
 
 def main() -> None:
-    """Run the command line; an expected failure is one sentence on stderr and exit code 2."""
+    """Run the command line; an expected failure is one sentence on stderr and exit code 2.
+
+    Ctrl-C ends what has nothing to put in order without a word, also while modules are imported.
+    """
     try:
-        app()
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _run() -> None:
+    from gateway.cli.errors import CliError
+    from gateway.settings import SettingsError
+
+    named = next(iter(sys.argv[1:]), None)
+    try:
+        make_app(named if named in _PLACES else None)()
     except (SettingsError, CliError) as error:
         print(f"forebay: {error}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)

@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 # The rest of the options, and the help, are the simulated engine's own parser's.
-SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+COMMAND_OPTIONS = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "add_help_option": False,
+}
 
 
 def simulate(

@@ -18,3 +18,8 @@ def get_version() -> str:
         project = Path(gateway.__file__).resolve().parent.parent / "pyproject.toml"
         with project.open("rb") as file:
             return str(tomllib.load(file)["project"]["version"])
+
+
+def show_version() -> None:
+    """Print the version."""
+    print(get_version())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from gateway.cli.main import app
+from gateway.cli.main import make_app
 from gateway.settings import Settings
 from tests.architecture.tree import PRODUCT, ROOT, parse, python_files, relative, tracked_files
 
@@ -123,7 +123,7 @@ def documented_commands(text: str) -> set[tuple[str, ...]]:
 
 def find_fault(words: tuple[str, ...]) -> str | None:
     """Follow the words through the command tree; return what does not exist there."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(make_app())
     for word in words:
         if (subcommands := getattr(command, "commands", None)) is not None:
             if word not in subcommands:

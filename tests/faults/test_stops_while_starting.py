@@ -62,7 +62,9 @@ def test_forebay_up_ends_soon_whenever_it_is_interrupted(tmp_path: Path) -> None
         begun = time.monotonic()
         _, told = process.communicate(timeout=60)
         assert time.monotonic() - begun < _STOP_SECONDS, told
-        assert process.returncode == 0, told
+        # 130: it had begun nothing yet that there would be to end.
+        assert process.returncode in (0, 130), told
+        assert "Traceback" not in told
         assert find_processes_naming(str(state_dir)) == []
     up = start_up(state_dir)
     verified = forebay("billing", "verify", "--state-dir", str(state_dir))

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from gateway.cli import wait_idle
 from gateway.cli.errors import CliError
-from gateway.cli.main import app
+from gateway.cli.main import make_app
 from gateway.snapshot.codec import decode_snapshot
 from gateway.snapshot.model import PickPolicy, Snapshot
 from tests.fixtures.forebay_up import clean_env, command, free_port
@@ -39,7 +39,7 @@ class Commands:
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Return what the command printed on stdout."""
-        result = CliRunner().invoke(app, arguments, env=self._env, input=stdin)
+        result = CliRunner().invoke(make_app(arguments[0]), arguments, env=self._env, input=stdin)
         assert result.exit_code == 0, (result.output, result.exception)
         return result.stdout
 
@@ -48,7 +48,7 @@ class Commands:
 
     def refuse(self, *arguments: str) -> str:
         """Return the sentence of a command that must be refused."""
-        result = CliRunner().invoke(app, arguments, env=self._env)
+        result = CliRunner().invoke(make_app(arguments[0]), arguments, env=self._env)
         assert isinstance(result.exception, CliError), (result.output, result.exception)
         return str(result.exception)
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from billing.money import format_amount
+from billing.money import EXACT, format_amount
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge, share_saving
 from billing.pricing.price_book import PriceTerms
 from billing.pricing.rate import MAX_TOKENS, rate
@@ -125,7 +125,8 @@ def test_a_shared_saving_equals_the_rated_one(
     charge = timeline.find_at(7)
     assert charge is not None
     assert charge.find_text(usage) == format_amount(shared.charge)
-    assert shared.charge == shared.input_charge + shared.cached_input_charge + shared.output_charge
+    parts = EXACT.add(shared.input_charge, shared.cached_input_charge)
+    assert shared.charge == EXACT.add(parts, shared.output_charge)
     low, high = sorted((rated[0].charge, rated[1].charge))
     assert max(low, rated[0].charge) <= shared.charge <= high
     nano = charge.nano(input_tokens, output_tokens, cached or 0)

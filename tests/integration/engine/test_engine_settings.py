@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli.errors import CliError
-from gateway.cli.main import app
+from gateway.cli.main import make_app
 
 _TOML = """
 model = "org/model"
@@ -36,13 +36,13 @@ def _no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(*arguments: str) -> list[str]:
-    result = CliRunner().invoke(app, ["engine", *arguments], catch_exceptions=False)
+    result = CliRunner().invoke(make_app("engine"), ["engine", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return shlex.split(result.output)
 
 
 def refusal(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["engine", *arguments])
+    result = CliRunner().invoke(make_app("engine"), ["engine", *arguments])
     assert isinstance(result.exception, CliError), result.output
     return str(result.exception)
 

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 from billing.costing.hourly_profile import HourlyProfile
 from gateway.cli.errors import CliError
-from gateway.cli.main import app
+from gateway.cli.main import make_app
 from tests.factories.loads import generate_load
 from tests.factories.model_configs import LLAMA_3_70B
 
 runner = CliRunner()
 # Built once: the tree of all commands takes longer than most of them.
-COMMAND = typer.main.get_command(app)
+COMMAND = typer.main.get_command(make_app())
 RATES = ("--input-tokens-per-second", "20000", "--output-tokens-per-second", "1500")
 
 
