@@ -103,6 +103,7 @@ class ReplicaWatch:
         self._times = times
         self._tracker = ReplicaTracker()
         self._soon = asyncio.Event()
+        self._again: asyncio.Task[None] | None = None
         self._facts_due_at = 0.0
         self._metrics_due_at = 0.0
         self._sleep_state_due_at = 0.0
@@ -150,6 +151,12 @@ class ReplicaWatch:
             async with asyncio.timeout(delay - soonest):
                 await self._soon.wait()
         self._soon.clear()
+
+    async def probe_again(self) -> None:
+        """Ask out of turn; however many want that at once, the engine is asked once."""
+        if self._again is None or self._again.done():
+            self._again = asyncio.create_task(self.probe())
+        await asyncio.shield(self._again)
 
     async def probe(self) -> None:
         """Ask once, and write what was said."""

@@ -85,7 +85,7 @@ class IntegerCharge:
 class SharedSaving(IntegerCharge):
     """As served, and a part of what the dearest would have cost more.
 
-    Exactly as :func:`billing.pricing.rate.rate_shared`: that part is as if both prices were mixed,
+    Exactly as :func:`billing.pricing.rate.share_saving`: that part is as if both prices were mixed,
     and never negative, so that the dearer of the served and the mixed price holds.
     """
 

@@ -14,6 +14,13 @@ StateDirOption = Annotated[
     str | None,
     typer.Option("--state-dir", metavar="DIR", help="State directory (FOREBAY_STATE_DIR)."),
 ]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="ISO 8601, inclusive. Default: 30 days ago."),
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="ISO 8601, exclusive. Default: now.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.control_client import ControlClient
-from gateway.cli.options import JsonOption, StateDirOption, load, parse_time
+from gateway.cli.options import (
+    FromOption,
+    JsonOption,
+    StateDirOption,
+    ToOption,
+    load,
+    parse_time,
+)
 from gateway.cli.output import Columns, print_json, print_table
 
 _COLUMNS: Columns = (
@@ -26,12 +33,8 @@ _COLUMNS: Columns = (
 
 def show_savings(
     *,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="ISO 8601. Default: 30 days ago.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="ISO 8601. Default: now.")
-    ] = None,
+    from_: FromOption = None,
+    to: ToOption = None,
     project: Annotated[str | None, typer.Option(help="Only this project (id).")] = None,
     route: Annotated[str | None, typer.Option(help="Only this route.")] = None,
     state_dir: StateDirOption = None,

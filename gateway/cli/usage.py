@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.control_client import ControlClient
-from gateway.cli.options import JsonOption, StateDirOption, load, parse_time
+from gateway.cli.options import (
+    FromOption,
+    JsonOption,
+    StateDirOption,
+    ToOption,
+    load,
+    parse_time,
+)
 from gateway.cli.output import Columns, print_json, print_table
 
 _FIGURES: Columns = (
@@ -36,12 +43,8 @@ class Grouping(StrEnum):
 def show_usage(
     *,
     by: Annotated[Grouping, typer.Option(help="One line for each.")] = Grouping.DAY,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="ISO 8601, inclusive.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="ISO 8601, exclusive.")
-    ] = None,
+    from_: FromOption = None,
+    to: ToOption = None,
     project: Annotated[str | None, typer.Option(help="Only this project (id).")] = None,
     key: Annotated[str | None, typer.Option(help="Only this API key (id).")] = None,
     route: Annotated[str | None, typer.Option(help="Only this route.")] = None,

@@ -81,7 +81,7 @@ class Fleet:
         if not self.may_sleep:
             return False
         watches = [replica.watch for replica in self.replicas.values() if replica.watch is not None]
-        await asyncio.gather(*(watch.probe() for watch in watches))
+        await asyncio.gather(*(watch.probe_again() for watch in watches))
         return self.is_asleep or not watches  # that nobody probes: waking them tells
 
 
