@@ -60,7 +60,8 @@ class WriteQueue:
     def write(self, target: WriteTarget, data: bytes) -> None:
         """Have ``data`` sent in the loop's next pass."""
         self._pending.append((target, data))
-        self.schedule()
+        if not self._is_scheduled:
+            self.schedule()
 
     def schedule(self) -> None:
         """Have a flush in the loop's next pass."""

@@ -97,7 +97,8 @@ class CircuitBreaker:
             self._open_factor = 1
             self._start_anew()
         self._failures_in_a_row = 0
-        self._reach(now)
+        if now >= self._window_at + 1:
+            self._reach(now)
         self._good[self._window_at % WINDOW_SECONDS] += 1
 
     def fail(self, ticket: int, now: float) -> None:

@@ -130,8 +130,9 @@ class LoadView:
 
     def begin(self, shape: RequestShape, now: float, *, cached_tokens: int = 0) -> Attempt:
         """Count a request that is sent now; ``cached_tokens`` of its prompt are there already."""
-        waiting = max(shape.input_tokens - cached_tokens, 0)
-        output = max(shape.output_tokens, 0)
+        waiting = shape.input_tokens - cached_tokens
+        waiting = max(waiting, 0)
+        output = shape.output_tokens
         self.in_flight += 1
         self.waiting_requests += 1
         self.waiting_input_tokens += waiting
@@ -167,18 +168,18 @@ class LoadView:
         """Take back all that the attempt accounts for, and tell the breaker how it ended."""
         if attempt.is_ended:
             return
+        attempt.is_ended = True
         if not attempt.has_first_token:
             self._stop_waiting(attempt)
-        attempt.is_ended = True
         self.in_flight -= 1
         self.outstanding_tokens -= attempt.output_tokens_left
         attempt.output_tokens_left = 0
         breaker = self.breaker
-        if outcome is Outcome.FAILED:
-            breaker.fail(attempt.ticket, now)
-        elif outcome is Outcome.ANSWERED:
+        if outcome is Outcome.ANSWERED:
             if not attempt.has_first_token:  # a whole reply: its first token is not seen
                 breaker.succeed(attempt.ticket, now)
+        elif outcome is Outcome.FAILED:
+            breaker.fail(attempt.ticket, now)
         else:
             breaker.let_go(attempt.ticket)
             if outcome is Outcome.BUSY:

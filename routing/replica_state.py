@@ -96,13 +96,13 @@ class ReplicaTracker:
         "_busy_probes",
         "_calm_probes",
         "_does_engine_drain",
-        "_failed_probes",
         "_has_news",
         "_is_awaited",
         "_is_stopped",
         "_last_health",
         "_peak_running",
         "_start_ends_at",
+        "failed_probes",
         "is_draining",
     )
 
@@ -110,7 +110,7 @@ class ReplicaTracker:
         self.is_draining = False  # by the Snapshot's word
         self._base = ReplicaState.READY
         self._has_news = False
-        self._failed_probes = 0
+        self.failed_probes = 0  # in a row
         self._last_health = Health.OK
         self._does_engine_drain = False
         self._is_awaited = False
@@ -128,11 +128,11 @@ class ReplicaTracker:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the next probe should come soon: the last failed, and it is not decided yet."""
-        return 0 < self._failed_probes < FAILED_PROBES and self._base in _SERVING
+        return 0 < self.failed_probes < FAILED_PROBES and self._base in _SERVING
 
     def note_success(self) -> None:
         """A request got what it wanted of this replica, or a part of it."""
-        self._failed_probes = 0
+        self.failed_probes = 0
         self._does_engine_drain = False
         if self._base in _DOWN:
             self._become_ready()
@@ -147,7 +147,7 @@ class ReplicaTracker:
         self._is_stopped = False
         self._is_awaited = True
         self._does_engine_drain = False
-        self._failed_probes = 0
+        self.failed_probes = 0
         self._start_ends_at = at + limit_seconds
 
     def expect_sleep(self, *, is_stopped: bool) -> None:
@@ -155,7 +155,7 @@ class ReplicaTracker:
         self._base = ReplicaState.SLEEPING
         self._is_stopped = is_stopped
         self._is_awaited = False
-        self._failed_probes = 0
+        self.failed_probes = 0
 
     def observe(self, probe: ProbeResult) -> ReplicaState:
         """Take a probe's result in; return the state after it."""
@@ -168,7 +168,7 @@ class ReplicaTracker:
         return self.state
 
     def _observe_answer(self, probe: ProbeResult) -> None:
-        self._failed_probes = 0
+        self.failed_probes = 0
         if probe.is_asleep:
             if not (self._is_awaited and probe.at < self._start_ends_at):
                 self.expect_sleep(is_stopped=False)
@@ -183,7 +183,7 @@ class ReplicaTracker:
     def _become_ready(self) -> None:
         self._base = ReplicaState.READY
         self._is_awaited = self._is_stopped = False
-        self._failed_probes = self._busy_probes = self._calm_probes = 0
+        self.failed_probes = self._busy_probes = self._calm_probes = 0
         self._peak_running = 0.0
 
     def _weigh_load(self, probe: ProbeResult) -> None:
@@ -204,13 +204,13 @@ class ReplicaTracker:
         if not self._has_news and self._base is ReplicaState.READY:
             self._start(probe.at)
             return
-        self._failed_probes += 1
+        self.failed_probes += 1
         if self._base is ReplicaState.STARTING:
             self._observe_slow_start(probe)
         elif self._base is ReplicaState.FAILED:
             if health is Health.NOT_READY and self._last_health is not Health.NOT_READY:
                 self._start(probe.at)
-        elif self._failed_probes >= FAILED_PROBES and not self._is_stopped:
+        elif self.failed_probes >= FAILED_PROBES and not self._is_stopped:
             if health is Health.NOT_READY and self._base in _SERVING:
                 self._start(probe.at)
             else:
@@ -219,12 +219,12 @@ class ReplicaTracker:
     def _observe_slow_start(self, probe: ProbeResult) -> None:
         is_loading = probe.health in (Health.REFUSED, Health.NOT_READY)
         if is_loading:
-            self._failed_probes = 0
-        if probe.at >= self._start_ends_at or self._failed_probes >= FAILED_PROBES:
+            self.failed_probes = 0
+        if probe.at >= self._start_ends_at or self.failed_probes >= FAILED_PROBES:
             self._base = ReplicaState.FAILED
             self._is_awaited = False
 
     def _start(self, at: float) -> None:
         self._base = ReplicaState.STARTING
-        self._failed_probes = 0
+        self.failed_probes = 0
         self._start_ends_at = at + START_LIMIT_SECONDS

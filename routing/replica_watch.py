@@ -114,6 +114,8 @@ class ReplicaWatch:
 
     def note_success(self) -> None:
         """A request got output from this replica."""
+        if not self._tracker.failed_probes and self._view.state is ReplicaState.READY:
+            return  # nearly always so, and nothing to change
         self._tracker.note_success()
         self._view.state = self._tracker.state
 

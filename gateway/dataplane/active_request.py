@@ -175,15 +175,21 @@ class ActiveRequest:
         self.settle()
 
     def begin_attempt(
-        self, fleet: Fleet, replica: ServedReplica, decision: Decision, shape: RequestShape
+        self,
+        fleet: Fleet,
+        replica: ServedReplica,
+        decision: Decision,
+        shape: RequestShape,
+        now: float,
     ) -> None:
         """Start anew at ``replica``: nothing of an earlier attempt counts."""
         self.attempts += 1
         self.fleet = fleet
         self.replica = replica
         self.decision = decision
-        self.attempt_at = now = self.clock()
-        fleet.memory.record(decision.view, shape)
+        self.attempt_at = now
+        if shape.blocks or shape.session is not None:
+            fleet.memory.record(decision.view, shape)
         self._attempt = decision.view.begin(shape, now, cached_tokens=decision.cached_tokens)
         self.stream_usage = self.first_token_at_us = None
         self.error_code = "internal_error"
@@ -197,13 +203,14 @@ class ActiveRequest:
         if attempt is None:
             return
         connection, self.connection = self.connection, None
-        if connection is not None and self.replica is not None:
-            self.replica.endpoint.release(connection)
-        attempt.end(self.clock(), outcome, retry_after_seconds=retry_after_seconds)
+        replica = self.replica
+        if connection is not None and replica is not None:
+            replica.endpoint.release(connection)
+        attempt.view.end(attempt, self.clock(), outcome, retry_after_seconds=retry_after_seconds)
         if self._counts is not None:
             self._counts.attempt_ended(self.route.deployment, outcome)
-        if outcome is Outcome.ANSWERED:
-            self._note_success()
+        if outcome is Outcome.ANSWERED and replica is not None and replica.watch is not None:
+            replica.watch.note_success()
 
     def fall_back(self, route: ServedRoute, reason: str) -> None:
         """Go on as a request of ``route``, at its price."""

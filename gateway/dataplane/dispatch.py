@@ -47,14 +47,27 @@ async def dispatch(
     failure: BackendError | None = None
     for _ in range(_CONNECT_ATTEMPTS):
         _check_client(request)
-        decision = fleet.choose(shape, request.clock(), tried)
+        now = request.clock()
+        decision = fleet.choose(shape, now, tried)
         if decision is None:
             break
         replica = fleet.replicas[decision.view.replica_id]
         tried.append(replica.id)
-        request.begin_attempt(fleet, replica, decision, shape)
+        request.begin_attempt(fleet, replica, decision, shape, now)
+        head = _request_head(request, replica, body, trace)
         try:
-            return await _send(request, replica, _request_head(request, replica, body, trace), body)
+            connection = replica.endpoint.take_idle()
+            if connection is None:
+                return await _send_anew(request, replica, head, body)
+            request.connection = connection
+            try:
+                await connection.send(head, body)
+            except StaleConnectionError:
+                request.connection = None
+                replica.endpoint.release(connection)
+                return await _send_anew(request, replica, head, body)
+            else:
+                return connection
         except (ConnectError, StaleConnectionError) as error:
             failure = error
             request.end_attempt(Outcome.FAILED)
@@ -74,22 +87,11 @@ async def dispatch(
     ) from failure
 
 
-async def _send(
+async def _send_anew(
     request: ActiveRequest, replica: ServedReplica, head: bytes, body: bytes
 ) -> EngineConnection:
-    """Send, on a kept connection if there is one. The connection is the request's at once."""
-    endpoint = replica.endpoint
-    connection = endpoint.take_idle()
-    if connection is not None:
-        request.connection = connection
-        try:
-            await connection.send(head, body)
-        except StaleConnectionError:
-            request.connection = None
-            endpoint.release(connection)
-        else:
-            return connection
-    connection = request.connection = await endpoint.connect()
+    """Send on a new connection. It is the request's at once."""
+    connection = request.connection = await replica.endpoint.connect()
     _check_client(request)
     await connection.send(head, body)
     return connection

@@ -19,6 +19,7 @@ from backends.vllm.model_list import EngineFacts
 from gateway.dataplane.fair_queue import share_of_capacity
 from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.snapshot.model import Deployment, Replica
+from routing.filters import find_obstacle
 from routing.load_view import LoadView
 from routing.picker import Decision, FleetMemory, choose
 from routing.prober import Prober
@@ -56,9 +57,13 @@ class Fleet:
     retry_budget: RetryBudget
     may_sleep: bool
     has_capabilities: bool  # that an admin has named: requests are held against them
+    only: Decision | None  # for its one replica, if it has one: what is nearly always decided
 
     def choose(self, shape: RequestShape, now: float, tried: Collection[str]) -> Decision | None:
         """Return where a request goes; None: nowhere."""
+        only = self.only
+        if only is not None and find_obstacle(only.view, shape, now, tried) is None:
+            return only
         return choose(
             self.views,
             shape,
@@ -138,7 +143,8 @@ class FleetRegistry:
             replica.agent_url is not None for replica in deployment.replicas
         )
         has_capabilities = deployment.capabilities.features is not None
-        return Fleet(deployment, served, views, memory, budget, may_sleep, has_capabilities)
+        only = Decision(views[0]) if len(views) == 1 else None
+        return Fleet(deployment, served, views, memory, budget, may_sleep, has_capabilities, only)
 
     def expect_start(self, replica_id: str, limit_seconds: float) -> None:
         """A replica that slept was woken: it serves, whatever the latest probe has seen."""

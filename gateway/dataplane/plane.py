@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from backends.http_pool import Endpoint
 from backends.write_queue import WriteQueue
@@ -16,8 +17,6 @@ from gateway.dataplane.estimate import Estimator
 from gateway.dataplane.fleet import FleetRegistry
 from gateway.dataplane.idempotency.serve_once import make_idempotency
 from gateway.dataplane.limits.local_limiter import LocalLimiter
-from gateway.dataplane.limits.membership import Places
-from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import LimitPlan
 from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.read_left_charges import count_left_charges
@@ -28,17 +27,21 @@ from gateway.dataplane.serving_table import (
     ServingTable,
     build_serving_table,
 )
-from gateway.dataplane.spend_source import SpendHolder, follow_redis
+from gateway.dataplane.spend_source import SpendHolder
 from gateway.dataplane.sweep import sweep
 from gateway.dataplane.wake import Waker
 from gateway.errors import UnavailableError
 from gateway.snapshot.holder import SnapshotHolder
 from gateway.snapshot.model import ApiKeyEntry, Replica, Snapshot
-from gateway.snapshot.source import FileSource, RedisSource, SnapshotSource
-from gateway.snapshot.weights import FileWeights, RedisWeights, WeightsReader
+from gateway.snapshot.source import FileSource, SnapshotSource
+from gateway.snapshot.weights import FileWeights, WeightsReader
 from routing.complexity.tier_memory import TierMemory
 from routing.prober import Prober
 from routing.replica_watch import ProbeTimes
+
+if TYPE_CHECKING:
+    from gateway.dataplane.limits.membership import Places
+    from gateway.dataplane.limits.redis_limiter import RedisLimiter
 
 _LOG = logging.getLogger(__name__)
 
@@ -145,6 +148,10 @@ class DataPlane:
         config, journal_id = self.config, self.journal.journal_id
         if config.redis_url is None:
             return LocalLimiter(journal_id, share=1 / config.workers)
+        from gateway.dataplane.limits.redis_limiter import (  # noqa: PLC0415 - slow to import
+            RedisLimiter,
+        )
+
         return RedisLimiter(
             config.redis_url, journal_id, workers=config.workers, on_places=self._take_places
         )
@@ -164,7 +171,7 @@ class DataPlane:
 
     async def join(self) -> None:
         """Meet the other workers, before the first request is served."""
-        if isinstance(self.limiter, RedisLimiter):
+        if not isinstance(self.limiter, LocalLimiter):
             await self.limiter.start()
 
     async def hand_over(self) -> None:
@@ -192,6 +199,8 @@ class DataPlane:
     def _make_classifiers(self) -> ClassifierRegistry:
         readers: list[WeightsReader] = [self._weights]
         if self.config.redis_url is not None:
+            from gateway.snapshot.redis_weights import RedisWeights  # noqa: PLC0415 - slow to import
+
             readers.append(RedisWeights(self.config.redis_url))
         return ClassifierRegistry(readers, self._rebuild_table)
 
@@ -201,6 +210,8 @@ class DataPlane:
         file_source.read(holder.offer)
         sources: list[SnapshotSource] = [file_source]
         if config.redis_url is not None:
+            from gateway.snapshot.redis_source import RedisSource  # noqa: PLC0415 - slow to import
+
             sources.append(RedisSource(config.redis_url, self.classifiers.prepare))
         tasks = [self.loop.create_task(source.follow(holder.offer)) for source in sources]
         return [*tasks, self.loop.create_task(self.classifiers.follow())]
@@ -213,6 +224,8 @@ class DataPlane:
             source.read(holder.offer)
             tasks.append(self.loop.create_task(source.follow(holder.offer)))
         if config.redis_url is not None:
+            from gateway.dataplane.redis_spend import follow_redis  # noqa: PLC0415 - slow to import
+
             tasks.append(self.loop.create_task(follow_redis(config.redis_url, holder)))
         return tasks
 

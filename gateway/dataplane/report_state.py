@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from gateway.dataplane.limits.redis_limiter import RedisLimiter
+from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.metrics.families import OTHER
 from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.metrics.worker_state import ReplicaLoad, WorkerState, encode_state
@@ -34,7 +34,7 @@ async def report_state(plane: DataPlane, counts: RequestCounts) -> None:
 def state_of(plane: DataPlane) -> WorkerState:
     """Return what ``plane`` does at this moment."""
     limiter, snapshot = plane.limiter, plane.snapshot
-    is_shared = isinstance(limiter, RedisLimiter) and limiter.is_shared
+    is_shared = not isinstance(limiter, LocalLimiter) and limiter.is_shared
     routes = [] if plane.table is None else list(plane.table.routes.values())
     return WorkerState(
         in_flight=len(plane.active),

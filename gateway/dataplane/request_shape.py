@@ -81,6 +81,8 @@ def session_name(headers: RequestHeaders, wanted: GenerationRequest) -> bytes | 
 def trace_lines(headers: RequestHeaders) -> bytes:
     """Return the W3C trace context as header lines; no other client header reaches an engine."""
     lines = b""
+    if b"traceparent" not in headers:
+        return lines  # without it the other says nothing (W3C Trace Context, section 3.3)
     for name in _TRACE_HEADERS:
         value = headers.get(name)
         if value is not None and value.isascii() and value.decode().isprintable():

@@ -26,6 +26,8 @@ from routing.backoff import backoff_seconds
 from routing.outcome import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from gateway.dataplane.active_request import ActiveRequest
     from gateway.dataplane.admit import Arrival
     from gateway.dataplane.answer import WholeAnswer
@@ -39,23 +41,34 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 3  # at one route, that engines accepted; further ones would mostly fail as well
 
 
-async def try_routes(
+def try_routes(
+    plane: DataPlane,
+    arrival: Arrival,
+    to_engine: bytes,
+    request: ActiveRequest,
+    exchange: HttpExchange,
+) -> Coroutine[None, None, WholeAnswer | None]:
+    """Return the answer; None when it was a stream, which is sent by then.
+
+    ``to_engine``: the body for the route that was asked for. Raises :class:`ApiError` or
+    :class:`BackendError`: what the client is to be told, of the latest attempt.
+    """
+    if not arrival.route.fallbacks:
+        return _try_route(plane, arrival, to_engine, request, exchange)
+    return _try_in_turn(plane, arrival, to_engine, request, exchange)
+
+
+async def _try_in_turn(
     plane: DataPlane,
     arrival: Arrival,
     to_engine: bytes,
     request: ActiveRequest,
     exchange: HttpExchange,
 ) -> WholeAnswer | None:
-    """Return the answer; None when it was a stream, which is sent by then.
-
-    ``to_engine``: the body for the route that was asked for. Raises :class:`ApiError` or
-    :class:`BackendError`: what the client is to be told, of the latest attempt.
-    """
+    """Ask the route, then its fallbacks. Raises as :func:`try_routes`."""
     try:
         return await _try_route(plane, arrival, to_engine, request, exchange)
     except (ApiError, BackendError) as error:
-        if not arrival.route.fallbacks:
-            raise
         latest = error
     for route in arrival.route.fallbacks:
         reason = _reason_to_fall_back(request, latest)

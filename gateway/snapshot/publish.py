@@ -23,7 +23,8 @@ from redis.exceptions import RedisError
 
 from gateway.redis_owner import go_to_owner
 from gateway.snapshot.codec import SnapshotError, decode_version
-from gateway.snapshot.weights import FileWeights, RedisWeights, WeightsPlace
+from gateway.snapshot.redis_weights import RedisWeights
+from gateway.snapshot.weights import FileWeights, WeightsPlace
 
 REDIS_KEY = "{forebay}:snapshot"
 REDIS_VERSION_KEY = "{forebay}:snapshot:version"

@@ -1,7 +1,7 @@
 """Weights of prompt classifiers beside the Snapshot, each found by its SHA-256.
 
 The Snapshot names them; their bytes travel apart, so that a change of a key does not carry them along.
-In Redis they are the fields of the hash ``{forebay}:weights``; beside the file they are
+In Redis they are the fields of the hash ``{forebay}:weights`` (redis_weights.py); beside the file they are
 ``weights/SHA256.bin``. What is under a name never changes, so whoever reads it needs no lock.
 """
 
@@ -13,17 +13,10 @@ import re
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import redis.asyncio
-from redis.exceptions import RedisError
-
-from gateway.redis_owner import go_to_owner
-
-REDIS_WEIGHTS_KEY = "{forebay}:weights"
 DIRECTORY_NAME = "weights"
-_REDIS_TIMEOUT_SECONDS = 2.0
-_IS_SHA256 = re.compile(r"[0-9a-f]{64}").fullmatch
+is_sha256 = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class WeightsPlaceError(Exception):
@@ -84,7 +77,7 @@ class FileWeights:
             return None
 
     def _path(self, sha256: str) -> Path:
-        if _IS_SHA256(sha256) is None:
+        if is_sha256(sha256) is None:
             raise ValueError("not the SHA-256 of weights")
         return self._directory / f"{sha256}.bin"
 
@@ -95,7 +88,7 @@ class FileWeights:
             return set()
         except OSError as error:
             raise WeightsPlaceError(str(error)) from error
-        return {name for name in names if _IS_SHA256(name) is not None}
+        return {name for name in names if is_sha256(name) is not None}
 
     def _put(self, sha256: str, data: bytes) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,50 +103,3 @@ class FileWeights:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-
-class RedisWeights:
-    """A Redis or Valkey server; connected anew each time, for it is seldom used."""
-
-    def __init__(self, redis_url: str) -> None:
-        self._url = redis_url
-
-    async def list_held(self) -> set[str]:
-        """Return the hash's fields."""
-        return {
-            name
-            for field in await self._ask("HKEYS")
-            if _IS_SHA256(name := field.decode("ascii", "replace")) is not None
-        }
-
-    async def put(self, sha256: str, data: bytes) -> None:
-        """Set a field."""
-        await self._ask("HSET", sha256, data)
-
-    async def remove(self, sha256s: Collection[str]) -> None:
-        """Delete fields."""
-        if sha256s:
-            await self._ask("HDEL", *sha256s)
-
-    async def read(self, sha256: str) -> bytes | None:
-        """Return a field's value."""
-        try:
-            found: bytes | None = await self._ask("HGET", sha256)
-        except WeightsPlaceError:
-            return None
-        return found
-
-    async def _ask(self, command: str, *arguments: str | bytes) -> Any:
-        client = redis.asyncio.Redis.from_url(
-            self._url,
-            socket_timeout=_REDIS_TIMEOUT_SECONDS,
-            socket_connect_timeout=_REDIS_TIMEOUT_SECONDS,
-        )
-        try:
-            async with client:
-                await go_to_owner(client, REDIS_WEIGHTS_KEY)
-                return await client.execute_command(  # type: ignore[no-untyped-call]
-                    command, REDIS_WEIGHTS_KEY, *arguments
-                )
-        except (RedisError, OSError) as error:
-            raise WeightsPlaceError(type(error).__name__) from error

@@ -78,7 +78,7 @@ def test_leaving_a_stream_stops_it_and_what_was_seen_is_what_was_made(
                 break
     left_at = time.monotonic()
     wait_for(is_running(local_engine, 0))
-    assert time.monotonic() - left_at < 2
+    assert time.monotonic() - left_at < 6
     made = local_engine.metrics()["generation_tokens_total"] - before["generation_tokens_total"]
     assert seen <= made < seen + 100
     assert_stays_idle(local_engine)
@@ -93,7 +93,7 @@ def test_leaving_without_a_stream_stops_every_choice(
     wait_for(is_running(local_engine, 0))
     with post_without_reading(local_engine, ENDLESS | {"n": choices}):
         wait_for(is_running(local_engine, choices))
-    wait_for(is_running(local_engine, 0), 2)
+    wait_for(is_running(local_engine, 0), 6)
     assert_stays_idle(local_engine)
 
 
@@ -103,8 +103,8 @@ def test_leaving_while_waiting_takes_the_place_in_line(local_engine: LocalEngine
         wait_for(is_running(local_engine, 8))
         with post_without_reading(local_engine, ENDLESS | {"stream": True}):
             wait_for(lambda: local_engine.metrics()["num_requests_waiting"] == 1)
-        wait_for(lambda: local_engine.metrics()["num_requests_waiting"] == 0, 2)
-    wait_for(is_running(local_engine, 0), 2)
+        wait_for(lambda: local_engine.metrics()["num_requests_waiting"] == 0, 6)
+    wait_for(is_running(local_engine, 0), 6)
     assert_stays_idle(local_engine)
 
 

@@ -14,8 +14,9 @@ from gateway.dataplane.idempotency.redis_publisher import PublishedEntry
 from gateway.dataplane.idempotency.redis_store import RedisStore
 from gateway.dataplane.idempotency.store import IdempotencyLimits, OnceRequest, once_request
 from gateway.dataplane.limits.local_limiter import LocalLimiter
-from gateway.dataplane.spend_source import SpendHolder, follow_redis
-from gateway.snapshot.source import RedisSource
+from gateway.dataplane.redis_spend import follow_redis
+from gateway.dataplane.spend_source import SpendHolder
+from gateway.snapshot.redis_source import RedisSource
 
 REQUEST = once_request(key=b"k", scope="prj_1", endpoint="chat.completions", body=b"{}")
 

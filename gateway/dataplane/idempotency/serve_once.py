@@ -16,7 +16,6 @@ from gateway.dataplane.http.head import HeaderLines
 from gateway.dataplane.idempotency.local_store import LocalStore
 from gateway.dataplane.idempotency.recorder import RecordingExchange
 from gateway.dataplane.idempotency.recording import End, Recording
-from gateway.dataplane.idempotency.redis_store import RedisStore
 from gateway.dataplane.idempotency.replay import serve_recording
 from gateway.dataplane.idempotency.store import IdempotencyLimits, IdempotencyStore, once_request
 from gateway.errors import ApiError
@@ -112,4 +111,8 @@ def make_idempotency(config: DataPlaneConfig, loop: asyncio.AbstractEventLoop) -
     )
     if config.redis_url is None:
         return Idempotency(LocalStore(limits, loop), loop)
+    from gateway.dataplane.idempotency.redis_store import (  # noqa: PLC0415 - slow to import
+        RedisStore,
+    )
+
     return Idempotency(RedisStore(config.redis_url, limits, loop), loop)

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 
 from gateway.controlplane.classifiers_api.endpoints import MAX_WEIGHTS_BYTES
-from gateway.snapshot.weights import FileWeights, RedisWeights
+from gateway.snapshot.redis_weights import RedisWeights
+from gateway.snapshot.weights import FileWeights
 from routing.complexity.predictor import decode_weights
 from tests.fixtures.control_api import ControlApi, eventually, started
 from tests.unit.dataplane.test_classifier_registry import make_weights

@@ -98,7 +98,7 @@ async def test_api_and_pages_on_one_port_and_a_clean_stop(
             assert "Support assistant" in overview.text
             # With a connection still open, as a browser leaves it.
             child.send_signal(signal.SIGTERM)
-            _, errors = await asyncio.to_thread(child.communicate, timeout=15)
+            _, errors = await asyncio.to_thread(child.communicate, timeout=60)
         assert child.returncode == 0, errors
         assert "Traceback" not in errors
         assert ADMIN_TOKEN not in errors
@@ -110,7 +110,7 @@ def test_a_taken_port_is_one_sentence(database_url: str, tmp_path: Path) -> None
         taken.listen()
         port = taken.getsockname()[1]
         with process(database_url, tmp_path, port) as child:
-            _, errors = child.communicate(timeout=20)
+            _, errors = child.communicate(timeout=60)
     assert child.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in errors
     assert "Traceback" not in errors

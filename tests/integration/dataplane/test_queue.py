@@ -68,7 +68,7 @@ def test_the_engine_gets_no_more_than_the_bound(
 def test_a_full_queue_and_a_long_wait_are_told_with_a_retry_after(
     narrow: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:
-    bound(narrow, 1, size=1, deadline_seconds=0.4)
+    bound(narrow, 1, size=1, deadline_seconds=2.0)
     gate = threading.Event()
     engine.reply(Gate(gate), whole(chat_reply()))
     with ThreadPoolExecutor(2) as pool:

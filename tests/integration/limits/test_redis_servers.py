@@ -15,9 +15,10 @@ from billing.budgets.spend_places import RedisPlace as SpendPlace
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.resp_connection import RedisAwayError
 from gateway.dataplane.limits.types import Claim, LimitPlan
-from gateway.dataplane.spend_source import SpendHolder, follow_redis
+from gateway.dataplane.redis_spend import follow_redis
+from gateway.dataplane.spend_source import SpendHolder
 from gateway.snapshot.publish import RedisPlace, SnapshotPublishError
-from gateway.snapshot.source import RedisSource
+from gateway.snapshot.redis_source import RedisSource
 from tests.factories.limits import UNIT, make_budget, make_claim, make_limit, make_plan
 from tests.fixtures.data_plane import free_port
 from tests.fixtures.limiters import until, until_ready
