@@ -36,6 +36,10 @@ class AgentWatch:
         self._timeout_seconds = timeout_seconds
         self._told_at: float | None = None
 
+    def close(self) -> None:
+        """Let go of the connections that are kept."""
+        self._endpoint.close()
+
     async def find_state(self) -> str | None:
         """Return the engine's state in the agent's words; None while the agent does not answer."""
         report = await self._ask("GET", "/state")

@@ -47,7 +47,8 @@ class Prober:
 
         ``wants_sleep_state``: ask vLLM's ``/is_sleeping`` where the metrics do not tell.
         ``on_facts`` is called with what the engine serves, whenever that changed. ``agent``: of the
-        process that starts and stops the engine; it is told ``keep_warm_seconds``.
+        process that starts and stops the engine; it is told ``keep_warm_seconds``. Both endpoints
+        are the watch's own from now on: it closes their connections at its end.
         """
         self.forget(replica_id)
         found = ReplicaWatch(
@@ -77,10 +78,15 @@ class Prober:
     def forget(self, replica_id: str) -> None:
         """Stop watching a replica; nothing is written to its view from now on."""
         watch = self._watches.pop(replica_id, None)
-        if watch is not None and watch.task is not None:
-            watch.task.cancel()
-            self._ending.add(watch.task)
-            watch.task.add_done_callback(self._ending.discard)
+        if watch is None:
+            return
+        if watch.task is None:
+            watch.close()
+            return
+        watch.task.cancel()
+        self._ending.add(watch.task)
+        watch.task.add_done_callback(self._ending.discard)
+        watch.task.add_done_callback(lambda _: watch.close())
 
     def start(self) -> None:
         """Begin to probe; the first probes come at once."""
@@ -89,7 +95,7 @@ class Prober:
             self._begin(watch)
 
     async def close(self) -> None:
-        """Stop everything; the endpoints are their owner's to close."""
+        """Stop everything."""
         self._is_started = False
         for replica_id in list(self._watches):
             self.forget(replica_id)

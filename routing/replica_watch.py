@@ -142,6 +142,12 @@ class ReplicaWatch:
 
     # What the prober calls.
 
+    def close(self) -> None:
+        """Let go of the connections that are kept."""
+        self._endpoint.close()
+        if self._agent is not None:
+            self._agent.close()
+
     async def wait(self, interval_seconds: float) -> None:
         """Wait until the next probe is due."""
         if self._tracker.is_in_doubt:

@@ -213,6 +213,10 @@ class FleetRegistry:
             return self._prober.find(replica.id)
         self._watched[replica.id] = wanted
         told = deployment.capabilities
+        if told.context_tokens is None:  # nor is what an admin said before: the engine is asked
+            view.context_tokens = None
+        if told.adapters is None:
+            view.adapters = None
 
         def take_facts(facts: EngineFacts) -> None:
             memory.forget(replica.id)  # a new start of the engine has an empty cache
