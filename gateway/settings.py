@@ -120,6 +120,7 @@ class Settings(BaseSettings):
     pg_bin: Annotated[Path, AfterValidator(_absolute)] | None = None
     valkey_bin: Annotated[Path, AfterValidator(_absolute)] | None = None
 
+    public_url: Annotated[str, AfterValidator(_http_url)] | None = None  # None: host and port
     control_url: Annotated[str, AfterValidator(_http_url)] | None = None
     internal_token: SecretStr | None = None
     admin_token: SecretStr | None = None

@@ -74,7 +74,7 @@ def controlplane(
             state_dir=settings.state_dir,
             host=settings.host,
             port=settings.admin_port,
-            public_base_url=url_of(settings.host, settings.port),
+            public_base_url=settings.public_url or url_of(settings.host, settings.port),
             alarm_webhook_url=settings.alarm_webhook_url,
             drift_rule=DriftRule(
                 share=settings.drift_percent / 100, min_tokens=settings.drift_min_tokens
