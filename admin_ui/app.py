@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from admin_ui.control_client import ControlClient
 from admin_ui.cookies import Cookies
+from admin_ui.pages.costs import CostsPage
 from admin_ui.pages.fleet import FLEET_PATH, FleetPage
 from admin_ui.pages.limits import LimitsPage
 from admin_ui.pages.login import LoginPages
@@ -56,6 +57,7 @@ def create_app(
     )
     receipt = ReceiptPage(control=control, renderer=renderer)
     fleet = FleetPage(control=control, renderer=renderer, clock=clock)
+    costs = CostsPage(control=control, renderer=renderer, clock=clock)
     limits = LimitsPage(control=control, renderer=renderer, clock=clock)
 
     @asynccontextmanager
@@ -70,6 +72,7 @@ def create_app(
             Route(FLEET_PATH, fleet.show),
             Route(f"{FLEET_PATH}/replicas/{{replica_id}}", fleet.change, methods=["POST"]),
             Route("/limits", limits.show),
+            Route("/costs", costs.show),
             Route(LOGIN_PATH, login.show),
             Route(LOGIN_PATH, login.sign_in, methods=["POST"]),
             Route("/logout", login.sign_out, methods=["POST"]),

@@ -32,6 +32,13 @@ from admin_ui.control_records import (
     Route,
     Usage,
 )
+from admin_ui.cost_records import (
+    CapacityProfileRow,
+    ChargeSpreads,
+    Crossover,
+    PriceBook,
+    Serving,
+)
 from admin_ui.fleet_records import Deployment, LedRoute, Reconciliation, Replica
 from admin_ui.limit_records import Budget, Credit, Named, RateLimit
 
@@ -39,6 +46,9 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 # A receipt may be held up to 3 s by the control API, and a probe of dead engines takes seconds too.
 _ANSWER_TIMEOUT_SECONDS = 12.0
+_REPORT_TIMEOUT_SECONDS = (
+    60.0  # hundreds of replicas over months of hours are seconds of arithmetic
+)
 _CONNECT_TIMEOUT_SECONDS = 2.0
 _API_PREFIX = "/api/v1"
 
@@ -188,6 +198,36 @@ class ControlClient:
         answer = await self._send("GET", f"/receipts/{quote(request_id, safe='')}", token=token)
         return _decode(answer, Receipt)
 
+    async def get_crossover(self, token: str, question: dict[str, Any]) -> Crossover:
+        """Return the report on serverless and dedicated GPUs over the ledger's hours."""
+        answer = await self._send(
+            "POST",
+            "/crossover",
+            token=token,
+            json=question,
+            longest_seconds=_REPORT_TIMEOUT_SECONDS,
+        )
+        return _decode(answer, Crossover)
+
+    async def get_serving(self, token: str, query: dict[str, str]) -> Serving:
+        """Return how requests were served."""
+        return _decode(await self._send("GET", "/serving", token=token, params=query), Serving)
+
+    async def get_charge_spread(self, token: str, query: dict[str, str]) -> ChargeSpreads:
+        """Return how charges spread over requests."""
+        answer = await self._send("GET", "/charges/spread", token=token, params=query)
+        return _decode(answer, ChargeSpreads)
+
+    async def list_price_books(self, token: str) -> list[PriceBook]:
+        """Return the price books by name."""
+        answer = await self._send("GET", "/price-books", token=token)
+        return _decode(answer, Listing[PriceBook]).data
+
+    async def list_capacity_profiles(self, token: str) -> list[CapacityProfileRow]:
+        """Return the measured capacities that are stored, by name."""
+        answer = await self._send("GET", "/capacity-profiles", token=token)
+        return _decode(answer, Listing[CapacityProfileRow]).data
+
     async def list_engines(self, token: str) -> list[EngineRow]:
         """Return every replica with the outcome of a probe made now."""
         return _decode(await self._send("GET", "/engines", token=token), Listing[EngineRow]).data
@@ -208,11 +248,17 @@ class ControlClient:
         token: str | None = None,
         params: dict[str, str] | None = None,
         json: dict[str, Any] | None = None,
+        longest_seconds: float = _ANSWER_TIMEOUT_SECONDS,
     ) -> httpx.Response:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         try:
             answer = await self._http.request(
-                method, path, params=params, json=json, headers=headers
+                method,
+                path,
+                params=params,
+                json=json,
+                headers=headers,
+                timeout=httpx.Timeout(longest_seconds, connect=_CONNECT_TIMEOUT_SECONDS),
             )
         except httpx.TimeoutException as error:
             raise ControlUnreachableError("The control API did not answer in time.") from error

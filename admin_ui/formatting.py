@@ -148,3 +148,41 @@ def machine_time(at: datetime) -> str:
 def status_words(status: str) -> str:
     """Write a request status as words: ``client_closed`` → ``client closed``."""
     return status.replace("_", " ")
+
+
+def rounded_money(amount: Decimal | None, currency: str | None, decimals: int = 2) -> str:
+    """Write a figure of a comparison, which is an estimate and no charge: rounded, with its unit."""
+    if amount is None:
+        return ABSENT
+    sign = _MINUS if amount < 0 else ""
+    return f"{sign}{currency_unit(currency)}{abs(amount):,.{decimals}f}"
+
+
+def percent(share: Decimal | None) -> str:
+    """Write a share of 1 in percent, to a tenth."""
+    return ABSENT if share is None else f"{share * 100:,.1f} %"
+
+
+def short_count(count: Decimal | None) -> str:
+    """Write a large count with three digits or so: ``1.25 M``; small ones whole."""
+    if count is None:
+        return ABSENT
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return (
+                f"{count / size:,.3g} {letter}"
+                if count < 1000 * size
+                else f"{count / size:,.0f} {letter}"
+            )
+    return f"{count:.3g}" if count < 100 else f"{count:.0f}"
+
+
+def small_rate(rate: Decimal | None) -> str:
+    """Write a rate or a ratio with three digits, never in scientific notation."""
+    if rate is None:
+        return ABSENT
+    if rate >= 100:
+        return f"{rate:,.0f}"
+    if not rate:
+        return "0"
+    return f"{rate:.{max(2 - rate.adjusted(), 0)}f}"

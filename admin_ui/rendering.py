@@ -26,6 +26,10 @@ _FORMATTERS = (
     formatting.money_text,
     formatting.number_string,
     formatting.number_text,
+    formatting.percent,
+    formatting.rounded_money,
+    formatting.short_count,
+    formatting.small_rate,
     formatting.status_words,
 )
 

@@ -68,6 +68,17 @@ def parse_amount(value: str | Decimal) -> Decimal:
     return _parse_as("an amount", value)
 
 
+def parse_charge(value: str | Decimal) -> Decimal:
+    """Return a charge, or a sum of charges, as reports print it: exact, of any number of decimals.
+
+    Raises :class:`InvalidAmountError`.
+    """
+    amount = _parse(value)
+    if amount < 0:
+        raise InvalidAmountError("a charge must not be negative")
+    return amount
+
+
 def _parse_as(what: str, value: str | Decimal) -> Decimal:
     amount = _parse(value)
     if amount < 0:

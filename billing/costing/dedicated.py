@@ -145,23 +145,29 @@ def _full_part(hour: HourDemand, terms: DedicatedTerms) -> Decimal:
 def _make_level(
     number: int, hours: list[int], spill: list[Decimal], terms: DedicatedTerms
 ) -> Level:
-    costs = [terms.standing_price_per_hour] * len(spill)
+    standing = terms.standing_price_per_hour
+    costs, cost = (standing,) * len(spill), standing * len(spill)
     cold_starts, is_started = 0, False
     if terms.scaling is not None:
         seconds, starts = _count_started_seconds(hours, len(spill), terms.scaling)
-        price = terms.started_price_per_hour
-        started = [divide(price * paid, SECONDS_PER_HOUR).quantize(_NOISE) for paid in seconds]
-        if sum(started) < sum(costs):
-            costs, cold_starts, is_started = started, starts, True
+        # Hours are paid for few different times: each is priced once.
+        prices = {
+            paid: divide(terms.started_price_per_hour * paid, SECONDS_PER_HOUR).quantize(_NOISE)
+            for paid in set(seconds)
+        }
+        started = sum((prices[paid] for paid in seconds if paid), Decimal(0))
+        if started < cost:
+            costs, cost = tuple(prices[paid] for paid in seconds), started
+            cold_starts, is_started = starts, True
     return Level(
         number=number,
         hours_needed=len(hours),
         is_started=is_started,
         cold_starts=cold_starts,
-        costs=tuple(costs),
+        costs=costs,
         spill=tuple(spill),
-        cost=sum(costs, Decimal(0)),
-        spill_cost=sum(spill, Decimal(0)),
+        cost=cost,
+        spill_cost=sum((spill[index] for index in hours), Decimal(0)),
     )
 
 

@@ -11,10 +11,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from billing.costing.errors import CostingError
-from billing.costing.read_rows import Row, find_count, get_count, read_rows
 from billing.costing.token_counts import NO_TOKENS, TokenCounts
 from billing.costing.wide_decimal import divide, wide
-from billing.money import NO_CURRENCY, InvalidAmountError, parse_amount
 
 HOUR = timedelta(hours=1)
 HOURS_PER_DAY = 24
@@ -64,28 +62,40 @@ class HourlyProfile:
         return divide(amount * HOURS_PER_DAY, len(self.hours))
 
 
-def make_profile(hours: Iterable[LoadHour]) -> HourlyProfile:
-    """Return the profile, with hours of 0 where the record has none.
+def make_profile(
+    hours: Iterable[LoadHour],
+    *,
+    first_at: datetime | None = None,
+    last_at: datetime | None = None,
+) -> HourlyProfile:
+    """Return the profile, with hours of 0 where the record has none: between its first and last
+    hour, and out to ``first_at`` and ``last_at``, the beginnings of two hours.
 
     Rows of the same hour are added up. Raises :class:`CostingError` for times without a zone or
     inside an hour, and for none at all.
     """
     found: dict[datetime, LoadHour] = {}
     for hour in hours:
-        if hour.hour_at.tzinfo is None:
-            raise CostingError(f"the hour {hour.hour_at.isoformat()} has no zone")
-        at = hour.hour_at.astimezone(UTC)
-        if at.minute or at.second or at.microsecond:
-            raise CostingError(f"{hour.hour_at.isoformat()} is not the beginning of an hour of UTC")
+        at = _check_hour(hour.hour_at)
         found[at] = _add(found.get(at), hour, at)
     if not found:
         raise CostingError("the profile has no hours")
-    first, last = min(found), max(found)
+    told = [_check_hour(at) for at in (first_at, last_at) if at is not None]
+    first, last = min([*found, *told]), max([*found, *told])
     count = (last - first) // HOUR + 1
     if count > _MOST_HOURS:
         raise CostingError("the profile is longer than five years")
     every = (first + number * HOUR for number in range(count))
     return HourlyProfile(tuple(found.get(at) or LoadHour(at, 0, NO_TOKENS, None) for at in every))
+
+
+def _check_hour(at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise CostingError(f"the hour {at.isoformat()} has no zone")
+    moment = at.astimezone(UTC)
+    if moment.minute or moment.second or moment.microsecond:
+        raise CostingError(f"{at.isoformat()} is not the beginning of an hour of UTC")
+    return moment
 
 
 def _add(known: LoadHour | None, hour: LoadHour, at: datetime) -> LoadHour:
@@ -94,57 +104,6 @@ def _add(known: LoadHour | None, hour: LoadHour, at: datetime) -> LoadHour:
     charge = known.charge
     charge = None if charge is None or hour.charge is None else charge + hour.charge
     return LoadHour(at, known.requests + hour.requests, known.tokens.plus(hour.tokens), charge)
-
-
-def read_profile(text: str, *, route: str | None = None) -> HourlyProfile:
-    """Return the profile in a CSV or JSON file; of one route only, if one is named.
-
-    A row has ``hour`` (ISO 8601), ``input_tokens``, ``output_tokens``, and perhaps
-    ``cached_input_tokens``, ``requests``, ``charge``, ``currency`` and ``route``. What
-    ``forebay usage --by hour --json`` prints is such a file. Raises :class:`CostingError`.
-    """
-    rows = read_rows(text)
-    if route is not None:
-        rows = [row for row in rows if row.get("route") == route]
-        if not rows:
-            raise CostingError(f"the profile has no hours of the route {route!r}")
-    currencies = {row["currency"] for row in rows if row.get("currency") and row.get("charge")}
-    currencies.discard(NO_CURRENCY)
-    if len(currencies) > 1:
-        raise CostingError(f"charges in {' and '.join(sorted(currencies))} cannot be added")
-    return make_profile(map(_read_hour, rows))
-
-
-def list_routes(text: str) -> list[str]:
-    """Return the routes that the file names, in order of their names."""
-    return sorted({row["route"] for row in read_rows(text) if row.get("route")})
-
-
-def find_currency(text: str) -> str | None:
-    """Return the currency of the file's charges, None where no row names one."""
-    named = {row["currency"] for row in read_rows(text) if row.get("currency")}
-    return min(named - {NO_CURRENCY}, default=None)
-
-
-def _read_hour(row: Row) -> LoadHour:
-    text = row.get("hour") or row.get("hour_at") or row.get("group") or row.get("label") or ""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise CostingError(f"{text!r:.40} is no hour; write it like 2030-01-31T12:00Z") from None
-    try:
-        # Without a price book there is no currency, and the charge of 0 says nothing.
-        has_charge = bool(row.get("charge")) and row.get("currency") != NO_CURRENCY
-        charge = parse_amount(row["charge"]) if has_charge else None
-    except InvalidAmountError as error:
-        raise CostingError(f"the charge of {text}: {error}") from error
-    tokens = TokenCounts.of(
-        input=get_count(row, "input_tokens", "input"),
-        output=get_count(row, "output_tokens", "output"),
-        cached_input=find_count(row, "cached_input_tokens", "cached_input") or 0,
-    )
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return LoadHour(at, find_count(row, "requests") or 0, tokens, charge)
 
 
 def list_days(profile: HourlyProfile) -> list[Sequence[int]]:

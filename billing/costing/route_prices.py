@@ -1,6 +1,6 @@
 """Which price holds for which route, where a list names routes as a price book does. Pure.
 
-A price that is named like a route of the profile counts for that route alone; the others are
+A price that is named like a route of the record counts for that route alone; the others are
 providers that could serve any.
 """
 
@@ -11,15 +11,16 @@ from dataclasses import replace
 
 from billing.costing.demand import list_serverless_costs
 from billing.costing.errors import CostingError
-from billing.costing.hourly_profile import HourlyProfile, list_routes, make_profile, read_profile
+from billing.costing.hourly_profile import HourlyProfile, make_profile
 from billing.costing.price_list import ListPrice, charge_at
+from billing.costing.recorded_load import RecordedLoad
 from billing.costing.wide_decimal import wide
 
 
 def choose_prices(
     prices: Sequence[ListPrice], route: str | None, routes: Sequence[str]
 ) -> tuple[ListPrice, ...]:
-    """Return the prices that may serve ``route``; ``routes`` are all that the profile has.
+    """Return the prices that may serve ``route``; ``routes`` are all that the record has.
 
     Raises :class:`CostingError` where each price is another route's.
     """
@@ -32,21 +33,24 @@ def choose_prices(
     return free
 
 
-def read_priced(
-    text: str, route: str | None, prices: Sequence[ListPrice]
+def price_load(
+    load: RecordedLoad, route: str | None, prices: Sequence[ListPrice]
 ) -> tuple[HourlyProfile, tuple[ListPrice, ...]]:
     """Return the profile of one route, or of all, and the prices to compare it at.
 
     Routes of prices of their own are charged at these and added up: no list is left then, and the
     hours carry their charges. Raises :class:`CostingError`.
     """
-    routes = list_routes(text)
+    routes = load.routes
+    has_charges = not prices
     if route is not None:
-        return read_profile(text, route=route), choose_prices(prices, route, routes)
+        profile = load.profile(route, has_charges=has_charges)
+        return profile, choose_prices(prices, route, routes)
     if not any(_is_named(price, one) for price in prices for one in routes):
-        return read_profile(text), tuple(prices)
+        return load.profile(has_charges=has_charges), tuple(prices)
     charged = (
-        _charge(read_profile(text, route=one), choose_prices(prices, one, routes)) for one in routes
+        _charge(load.profile(one, has_charges=False), choose_prices(prices, one, routes))
+        for one in routes
     )
     return make_profile(hour for profile in charged for hour in profile.hours), ()
 

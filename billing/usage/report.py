@@ -120,7 +120,8 @@ _SUMS = """
 _OWNER_COLUMNS = ("organization_id", "project_id", "api_key_id", "route")
 
 
-def _where(usage_filter: UsageFilter) -> tuple[str, dict[str, Any]]:
+def filter_usage(usage_filter: UsageFilter) -> tuple[str, dict[str, Any]]:
+    """Return the condition on rollups ``r``, and its parameters."""
     conditions = ["r.hour >= :from_at", "r.hour < :to_at", "r.requests > 0"]
     parameters: dict[str, Any] = {"from_at": usage_filter.from_at, "to_at": usage_filter.to_at}
     for column in _OWNER_COLUMNS:
@@ -148,7 +149,7 @@ async def report_usage(
     session: AsyncSession, group_by: UsageGrouping, usage_filter: UsageFilter
 ) -> UsageReport:
     """Return usage by group: days and hours in order of time, others by charge, highest first."""
-    where, parameters = _where(usage_filter)
+    where, parameters = filter_usage(usage_filter)
     group, label, join = _GROUPS[group_by]
     is_time = group_by in {UsageGrouping.DAY, UsageGrouping.HOUR}
     order = "group_key, currency" if is_time else "charge DESC, requests DESC, group_key, currency"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from billing.money import format_amount, parse_amount
+from billing.money import parse_amount
 from gateway.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -82,35 +80,11 @@ def collect_prices(
     return prices
 
 
-def to_plain(value: Any, *, without: Sequence[str] = ()) -> Any:
+def to_plain(value: Any) -> Any:
     """Return records as JSON has them: amounts as exact strings of at most twelve decimals."""
-    if isinstance(value, Decimal):
-        from billing.costing.wide_decimal import to_amount
+    from billing.costing import plain_report
 
-        return format_amount(to_amount(value))
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if is_dataclass(value):
-        return {
-            field.name: to_plain(getattr(value, field.name), without=without)
-            for field in fields(value)
-            if field.name not in without
-        }
-    if isinstance(value, dict):
-        return {key: to_plain(entry, without=without) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(entry, without=without) for entry in value]
-    return value
-
-
-def show_money(amount: Decimal | None) -> str | None:
-    """Return an amount for people, rounded to cents; None where there is none."""
-    return None if amount is None else format(amount, ".2f")
-
-
-def show_percent(share: Decimal | None) -> str | None:
-    """Return a share of 1 as percent with one decimal."""
-    return None if share is None else format(share * 100, ".1f")
+    return plain_report.to_plain(value)
 
 
 def show_count(number: Decimal | float) -> str:

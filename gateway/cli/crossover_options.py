@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.control_client import ControlClient
 from gateway.cli.costing_files import decimal_option, read_text, refusing
 from gateway.cli.errors import CliError
+from gateway.cli.options import load
 
 if TYPE_CHECKING:
-    from billing.costing.crossover import CrossoverQuestion
-    from billing.costing.dedicated import DedicatedTerms
-    from billing.costing.hourly_profile import HourlyProfile
-    from billing.costing.measured_capacity import LatencyTarget
-    from billing.costing.price_list import ListPrice
-    from billing.costing.replica_capacity import ReplicaCapacity
+    from billing.costing.measured_capacity import CapacityProfile, LatencyTarget
+    from billing.costing.question import ToldCapacity
 
 ProfileOption = Annotated[
-    Path, typer.Option("--profile", metavar="FILE", help="The load by hour: CSV or JSON.")
+    Path | None,
+    typer.Option(
+        "--profile", metavar="FILE", help="The load by hour: CSV or JSON. Default: the ledger's."
+    ),
+]
+ByRouteOption = Annotated[
+    bool, typer.Option("--by-route", help="A line for each route, and for all together.")
+]
+GrowthOption = Annotated[
+    Decimal, decimal_option("--growth", metavar="FACTOR", help="Times the recorded load.")
+]
+PriceBookOption = Annotated[
+    str | None,
+    typer.Option("--price-book", help="Serverless at this book's prices of today (id or name)."),
 ]
 RouteOption = Annotated[str | None, typer.Option("--route", help="Only this route's hours.")]
 GpuPriceOption = Annotated[
@@ -75,6 +85,10 @@ CapacityOption = Annotated[
     Path | None,
     typer.Option("--capacity", metavar="FILE", help="A measured capacity profile: JSON."),
 ]
+StoredCapacityOption = Annotated[
+    str | None,
+    typer.Option("--stored-capacity", metavar="NAME", help="One that 'report capacity' keeps."),
+]
 TtftOption = Annotated[
     Decimal | None, decimal_option("--ttft-ms", help="Latency target; needs --capacity.")
 ]
@@ -89,27 +103,52 @@ PercentileOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityWish:
-    """How the capacity is told: exactly one of a rate, two rates and a measured profile."""
+def tell_capacity(
+    rate: Decimal | None,
+    input_rate: Decimal | None,
+    output_rate: Decimal | None,
+    measured: CapacityProfile | None,
+    target: LatencyTarget,
+) -> ToldCapacity:
+    """Return the capacity. Raises :class:`CliError` unless it is told in just one way."""
+    from billing.costing.question import ToldCapacity
 
-    rate: Decimal | None
-    input_rate: Decimal | None
-    output_rate: Decimal | None
-    path: Path | None
-    target: LatencyTarget
+    has_rates = input_rate is not None or output_rate is not None
+    ways = [rate is not None, has_rates, measured is not None]
+    if sum(ways) != 1 or (has_rates and None in (input_rate, output_rate)):
+        raise CliError(
+            "Tell the capacity of a replica in one way: --tokens-per-second, or "
+            "--input-tokens-per-second with --output-tokens-per-second, or --capacity, or "
+            "--stored-capacity."
+        )
+    if target.limits and measured is None:
+        raise CliError("A latency target needs a measured profile (--capacity).")
+    return ToldCapacity(rate, input_rate, output_rate, measured, target)
 
-    def check(self) -> None:
-        """Raise :class:`CliError` unless it is told in just one way."""
-        has_rates = self.input_rate is not None or self.output_rate is not None
-        told = [self.rate is not None, has_rates, self.path is not None]
-        if sum(told) != 1 or (has_rates and None in (self.input_rate, self.output_rate)):
-            raise CliError(
-                "Tell the capacity of a replica in one way: --tokens-per-second, or "
-                "--input-tokens-per-second with --output-tokens-per-second, or --capacity."
-            )
-        if self.target.limits and self.path is None:
-            raise CliError("A latency target needs a measured profile (--capacity).")
+
+def read_capacity(
+    path: Path | None, stored: str | None, *, gpus: int, state_dir: str | None
+) -> CapacityProfile | None:
+    """Return the measured profile, if one is named: of a file, or of those that are stored.
+
+    Raises :class:`CliError`.
+    """
+    from billing.costing.measured_capacity import read_capacity_profile
+
+    if path is not None and stored is not None:
+        raise CliError("Give --capacity, or --stored-capacity: not both.")
+    if path is not None:
+        text, name = read_text(path), str(path)
+    elif stored is not None:
+        content = ControlClient(load(state_dir)).get(f"/capacity-profiles/{stored}")
+        text, name = json.dumps(content), stored
+    else:
+        return None
+    with refusing():
+        measured = read_capacity_profile(text)
+    if measured.gpus != gpus:
+        raise CliError(f"{name} was measured on {measured.gpus} GPUs: say --gpus {measured.gpus}.")
+    return measured
 
 
 def make_target(
@@ -123,42 +162,3 @@ def make_target(
     limits = {"ttft_ms": ttft, "tpot_ms": tpot, "e2e_ms": e2e}
     told = {name: limit for name, limit in limits.items() if limit is not None}
     return LatencyTarget(told, percentile)
-
-
-def make_question(
-    profile: HourlyProfile,
-    prices: Sequence[ListPrice],
-    terms: DedicatedTerms,
-    wish: CapacityWish,
-) -> CrossoverQuestion:
-    """Return the question about one profile. Raises :class:`CliError`."""
-    from billing.costing.crossover import CrossoverQuestion
-    from billing.costing.measured_capacity import TargetMissedError
-
-    wish.check()
-    with refusing():
-        try:
-            capacity = _find_capacity(profile, terms, wish)
-        except TargetMissedError as missed:
-            return CrossoverQuestion(profile, tuple(prices), terms, None, str(missed))
-    return CrossoverQuestion(profile, tuple(prices), terms, capacity)
-
-
-def _find_capacity(
-    profile: HourlyProfile, terms: DedicatedTerms, wish: CapacityWish
-) -> ReplicaCapacity:
-    from billing.costing.measured_capacity import choose_capacity, read_capacity_profile
-    from billing.costing.replica_capacity import capacity_of_rate, capacity_of_rates
-
-    if wish.path is not None:
-        measured = read_capacity_profile(read_text(wish.path))
-        if measured.gpus != terms.gpus_per_replica:
-            raise CliError(
-                f"{wish.path} was measured on {measured.gpus} GPUs: say --gpus {measured.gpus}."
-            )
-        return choose_capacity(measured, wish.target, profile.tokens)
-    if wish.input_rate is not None and wish.output_rate is not None:
-        return capacity_of_rates(
-            input_tokens_per_second=wish.input_rate, output_tokens_per_second=wish.output_rate
-        )
-    return capacity_of_rate(wish.rate or Decimal(0))

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from billing.costing.show_figures import show_percent
 from billing.money import format_amount
+from gateway.cli.control_client import ControlClient
 from gateway.cli.costing_files import (
     CurrencyOption,
     PriceOption,
@@ -17,16 +19,21 @@ from gateway.cli.costing_files import (
     decimal_option,
     read_text,
     refusing,
-    show_percent,
     to_plain,
 )
 from gateway.cli.errors import CliError
-from gateway.cli.options import JsonOption, StateDirOption, load
+from gateway.cli.options import (
+    FromOption,
+    JsonOption,
+    StateDirOption,
+    ToOption,
+    load,
+    parse_time,
+)
 from gateway.cli.output import Columns, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Costs and times on paper, exact.")
 
-MOST_LATEST = 500  # what the control API tells of latest requests at once
 InputOption = Annotated[int, typer.Option("--input", min=0, help="Input tokens.")]
 OutputOption = Annotated[int, typer.Option("--output", min=0, help="Output tokens.")]
 _WORKLOAD: Columns = (
@@ -180,27 +187,54 @@ def spread(
         typer.Argument(metavar="[FILE]", help="CSV or JSON with a charge a row. Default: ledger."),
     ] = None,
     *,
-    latest: Annotated[
-        int, typer.Option(min=1, max=MOST_LATEST, help="Of the ledger: so many requests.")
-    ] = MOST_LATEST,
+    from_: FromOption = None,
+    to: ToOption = None,
     project: Annotated[str | None, typer.Option(help="Only this project (id).")] = None,
+    route: Annotated[str | None, typer.Option(help="Only this route.")] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """How charges spread over requests: median, p95, p99, and what the dearest hundredth pays.
 
-    Without a file, of the latest charged requests, over the control API.
+    Without a file, of all requests of the ledger that were billed, over the control API.
     """
-    from billing.costing.distribution import spread_charges
-
-    rows = _read_charges(file) if file else _ask_charges(state_dir, latest, project)
-    currency, charges = _charges_of(rows)
-    with refusing():
-        found = to_plain(spread_charges(charges))
-    found = {"currency": currency, **found}
+    if file is None:
+        query = {
+            "from": parse_time(from_, "--from"),
+            "to": parse_time(to, "--to"),
+            "project_id": project,
+            "route": route,
+        }
+        answer = ControlClient(load(state_dir)).get("/charges/spread", **query)
+        if as_json:
+            print_json(answer)
+            return
+        if not answer["data"]:
+            raise CliError(f"No request was charged from {answer['from']} to {answer['to']}.")
+        for found in answer["data"]:
+            _print_spread(found)
+        if answer["unpriced_requests"]:
+            print(f"Note: {answer['unpriced_requests']} requests have no price yet.")
+        return
+    if from_ or to or project or route:
+        raise CliError("--from, --to, --project and --route choose requests of the ledger.")
+    found = _spread_file(file)
     if as_json:
         print_json(found)
-        return
+    else:
+        _print_spread(found)
+
+
+def _spread_file(path: Path) -> dict[str, Any]:
+    from billing.costing.distribution import spread_charges
+    from billing.costing.read_rows import read_rows
+
+    with refusing():
+        currency, charges = _charges_of(list(read_rows(read_text(path))))
+        return {"currency": currency, **to_plain(spread_charges(charges))}
+
+
+def _print_spread(found: dict[str, Any]) -> None:
     shown = {**found, "top_share": show_percent(_decimal_or_none(found["top_share"]))}
     names = {"top_share": "top requests' % of the bill", "p99_to_median": "p99 / median"}
     lines = [
@@ -230,31 +264,16 @@ def _conversation_cost(price: Any, without: Any, with_cache: Any) -> dict[str, A
     }
 
 
-def _read_charges(path: Path) -> list[Any]:
-    from billing.costing.read_rows import read_rows
-
-    with refusing():
-        return list(read_rows(read_text(path)))
-
-
-def _ask_charges(state_dir: str | None, latest: int, project: str | None) -> list[Any]:
-    from gateway.cli.control_client import ControlClient
-
-    answer = ControlClient(load(state_dir)).get("/requests", limit=latest, project_id=project)
-    rows: list[Any] = answer["data"]
-    return rows
-
-
 def _charges_of(rows: list[Any]) -> tuple[str | None, list[Decimal]]:
     """Return the one currency and the charges; rows that were not charged are left out."""
-    from billing.money import InvalidAmountError, parse_amount
+    from billing.money import InvalidAmountError, parse_charge
 
     charged = [row for row in rows if row.get("charge") is not None and row["charge"] != ""]
     currencies = {row.get("currency") for row in charged} - {None, ""}
     if len(currencies) > 1:
         raise CliError(f"Charges in {' and '.join(sorted(currencies))} cannot be spread together.")
     try:
-        charges = [parse_amount(str(row["charge"])) for row in charged]
+        charges = [parse_charge(str(row["charge"])) for row in charged]
     except InvalidAmountError as error:
         raise CliError(f"A charge is no amount: {error}.") from error
     return (currencies.pop() if currencies else None), charges

@@ -7,7 +7,8 @@ from decimal import Decimal
 from html import escape
 
 from billing.costing.crossover import CrossoverQuestion, CrossoverReport
-from gateway.cli.costing_files import show_count, show_money
+from billing.costing.show_figures import show_money
+from gateway.cli.costing_files import show_count
 
 _WIDTH, _HEIGHT, _LEFT, _MARGIN = 720, 440, 88, 56
 _COLOURS = {"serverless": "#0b62a4", "dedicated": "#b8500b", "hybrid": "#2e7d32"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from billing.costing.bands import Band, Bands
-from billing.costing.choices import Choice, Comparison, FleetRow
+from billing.costing.answer import answer, show_band
+from billing.costing.bands import Bands
+from billing.costing.choices import Choice, FleetRow
 from billing.costing.crossover import CrossoverReport
 from billing.costing.sensitivity import SensitivityRow
-from gateway.cli.costing_files import show_count, show_money, show_percent
+from billing.costing.show_figures import show_money, show_percent
+from gateway.cli.costing_files import show_count
 from gateway.cli.output import Columns, print_table
 
 _CHOICES: Columns = (
@@ -80,39 +82,6 @@ def print_report(
         print(f"Note: {note}.")
 
 
-def answer(report: CrossoverReport, currency: str) -> str:
-    """Return the recommendation in a sentence or two."""
-    comparison = report.comparison
-    best = comparison.get(comparison.best)
-    month = show_money(best.per_month)
-    if best.kind == "serverless":
-        text = f"Choose serverless: {month} {currency} a month."
-        others = [other for other in comparison.choices[1:] if other.per_month is not None]
-        if not others:
-            return f"{text} Dedicated GPUs are not priced: {comparison.dedicated.reason}."
-        return f"{text} {_dedicated_costs(comparison, currency)}"
-    what = f"{best.replicas} replicas" if best.replicas != 1 else "1 replica"
-    what += f" and {best.spare_replicas} spare" if best.spare_replicas else ""
-    saving = f"saves {show_money(comparison.saving_per_month)} against serverless"
-    text = f"Choose {best.kind}: {what}, {month} {currency} a month; {saving}{_sure(report.bands)}."
-    if best.kind == "hybrid":
-        text += f" {show_percent(best.spilled_share)} % of the serverless bill still goes there."
-    return text
-
-
-def _dedicated_costs(comparison: Comparison, currency: str) -> str:
-    month = comparison.dedicated.per_month
-    if month is None:
-        return f"Dedicated alone is not priced: {comparison.dedicated.reason}."
-    return f"Dedicated alone would be {show_money(month)} {currency}."
-
-
-def _sure(bands: Bands | None) -> str:
-    if bands is None:
-        return ""
-    return f" ({_band(bands.saving)}, cheapest in {show_percent(bands.best_share)} % of resamples)"
-
-
 def _choice_row(choice: Choice, bands: Bands | None) -> dict[str, Any]:
     band = bands.costs.get(choice.kind) if bands else None
     return {
@@ -120,14 +89,10 @@ def _choice_row(choice: Choice, bands: Bands | None) -> dict[str, Any]:
         "replicas": choice.replicas,
         "spare": choice.spare_replicas,
         "per_month": show_money(choice.per_month),
-        "band": _band(band) if band else None,
+        "band": show_band(band) if band else None,
         "spilled": show_percent(choice.spilled_share),
         "starts": choice.cold_starts,
     }
-
-
-def _band(band: Band) -> str:
-    return f"{show_money(band.low)} to {show_money(band.high)}"
 
 
 def _print_prices(report: CrossoverReport) -> None:

@@ -87,7 +87,7 @@ async def choose_price_book(session: AsyncSession, id_or_name: str | None) -> Pr
 
 async def list_current(session: ReadSession, *, at: datetime) -> list[NamedPrice]:
     """Return the price that holds at ``at`` of every route in every book."""
-    return await _add_names(session, await pricing.list_current_prices(session, at=at))
+    return await add_names(session, await pricing.list_current_prices(session, at=at))
 
 
 async def list_history(
@@ -99,7 +99,7 @@ async def list_history(
     prices = await pricing.list_price_history(
         session, route_id=route_id, price_book_id=None if book is None else book.id
     )
-    return await _add_names(session, prices)
+    return await add_names(session, prices)
 
 
 def warn_of_unit(amounts: Sequence[Decimal | None]) -> list[str]:
@@ -110,7 +110,8 @@ def warn_of_unit(amounts: Sequence[Decimal | None]) -> list[str]:
     return [f"Prices are per million tokens; one below {low} or above {high} is unusual."]
 
 
-async def _add_names(session: ReadSession, prices: Sequence[Price]) -> list[NamedPrice]:
+async def add_names(session: ReadSession, prices: Sequence[Price]) -> list[NamedPrice]:
+    """Return the prices with the names of their routes and books."""
     books = {book.id: book for book in await pricing.list_price_books(session)}
     names = {route.id: route.name for route in await catalog.list_routes(session)}
     return [

@@ -17,7 +17,8 @@ from billing.costing.price_list import (
     parse_price_list,
     parse_price_option,
 )
-from billing.costing.route_prices import read_priced
+from billing.costing.recorded_load import read_load
+from billing.costing.route_prices import price_load
 from billing.costing.token_counts import TokenCounts
 from billing.pricing.rate import rate
 from billing.usage.event import TokenUsage
@@ -170,19 +171,20 @@ ROUTES = """hour,route,input_tokens,output_tokens
 
 
 def test_prices_named_like_routes_are_theirs_alone() -> None:
+    load = read_load(ROUTES)
     prices = [
         make_price("10", "10", name="book/big"),
         make_price("1", "1", name="book/small"),
         make_price("2", "2", name="acme"),
     ]
-    profile, chosen = read_priced(ROUTES, "small", prices)
+    profile, chosen = price_load(load, "small", prices)
     assert [price.name for price in chosen] == ["book/small"]
     assert profile.tokens.input == 4_000_000
-    whole, none = read_priced(ROUTES, None, prices)
+    whole, none = price_load(load, None, prices)
     assert none == ()
     assert [hour.charge for hour in whole.hours] == [12, 2]
-    assert [price.name for price in read_priced(ROUTES, "big", prices[1:])[1]] == ["acme"]
-    assert read_priced(ROUTES, None, prices[2:])[1] == (prices[2],)
-    assert read_priced(ROUTES, "big", [])[1] == ()
+    assert [price.name for price in price_load(load, "big", prices[1:])[1]] == ["acme"]
+    assert price_load(load, None, prices[2:])[1] == (prices[2],)
+    assert price_load(load, "big", [])[1] == ()
     with pytest.raises(CostingError, match="no price for the route 'big'"):
-        read_priced(ROUTES, None, prices[1:2])
+        price_load(load, None, prices[1:2])

@@ -9,14 +9,8 @@ from decimal import Decimal
 import pytest
 
 from billing.costing.errors import CostingError
-from billing.costing.hourly_profile import (
-    LoadHour,
-    find_currency,
-    list_days,
-    list_routes,
-    make_profile,
-    read_profile,
-)
+from billing.costing.hourly_profile import LoadHour, list_days, make_profile
+from billing.costing.recorded_load import read_load
 from billing.costing.token_counts import TokenCounts
 from tests.factories.loads import MONDAY, make_hours
 
@@ -28,7 +22,7 @@ CSV = """hour,route,requests,input_tokens,cached_input_tokens,output_tokens,char
 
 
 def test_hours_without_requests_are_hours_of_nothing() -> None:
-    profile = read_profile(CSV)
+    profile = read_load(CSV).profile()
     assert [hour.requests for hour in profile.hours] == [11, 0, 0, 2]
     assert [hour.hour_at - MONDAY for hour in profile.hours] == [
         timedelta(hours=n) for n in range(4)
@@ -40,10 +34,30 @@ def test_hours_without_requests_are_hours_of_nothing() -> None:
 
 
 def test_one_route_s_hours() -> None:
-    assert list_routes(CSV) == ["a", "b"]
-    assert [hour.requests for hour in read_profile(CSV, route="b").hours] == [1]
+    load = read_load(CSV)
+    assert load.routes == ["a", "b"]
+    # Over the whole record: one hour of use is not a month of such hours.
+    assert [hour.requests for hour in load.profile("b").hours] == [1, 0, 0, 0]
     with pytest.raises(CostingError, match="no hours of the route 'c'"):
-        read_profile(CSV, route="c")
+        load.profile("c")
+
+
+def test_a_record_may_be_wider_than_its_rows() -> None:
+    row = {"hour": "2026-11-02T01:00:00Z", "input_tokens": 1, "output_tokens": 1}
+    told = {"first_hour_at": "2026-11-02T00:00:00Z", "last_hour_at": "2026-11-02T03:00:00Z"}
+    profile = read_load(json.dumps({**told, "data": [row]})).profile()
+    assert [hour.tokens.total for hour in profile.hours] == [0, 2, 0, 0]
+    told["last_hour_at"] = "soon"
+    with pytest.raises(CostingError, match="is no hour"):
+        read_load(json.dumps({**told, "data": [row]}))
+
+
+def test_a_load_grows_in_every_count() -> None:
+    grown = read_load(CSV).grown(Decimal("1.5")).profile()
+    assert (grown.requests, grown.charge) == (20, Decimal("1.3125"))
+    assert grown.tokens == read_load(CSV).profile().tokens.times(Decimal("1.5"))
+    with pytest.raises(CostingError, match="factor above 0"):
+        read_load(CSV).grown(Decimal(0))
 
 
 def test_what_forebay_usage_prints_is_a_profile() -> None:
@@ -67,10 +81,10 @@ def test_what_forebay_usage_prints_is_a_profile() -> None:
         ],
     }
     text = json.dumps(answer)
-    profile = read_profile(text)
+    profile = read_load(text).profile()
     assert [hour.charge for hour in profile.hours] == [Decimal("0.000000000001"), None]
     assert profile.charge is None  # an hour without a price book was never priced
-    assert find_currency(text) == "USD"
+    assert read_load(text).currency == "USD"
 
 
 @pytest.mark.parametrize(
@@ -86,12 +100,14 @@ def test_what_forebay_usage_prints_is_a_profile() -> None:
 )
 def test_broken_rows(row: str, told: str) -> None:
     with pytest.raises(CostingError, match=told):
-        read_profile(f"hour,input_tokens,output_tokens\n{row}\n")
+        read_load(f"hour,input_tokens,output_tokens\n{row}\n").profile()
 
 
 def test_charges_in_two_currencies_are_never_added() -> None:
+    load = read_load(CSV.replace("0.125,USD", "0.125,EUR"))
     with pytest.raises(CostingError, match="EUR and USD"):
-        read_profile(CSV.replace("0.125,USD", "0.125,EUR"))
+        load.profile()
+    assert load.profile(has_charges=False).charge is None  # at a list's prices they do not matter
 
 
 def test_only_whole_days_are_days() -> None:

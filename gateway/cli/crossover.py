@@ -1,0 +1,208 @@
+"""``forebay report crossover``: serverless, dedicated or both, over recorded hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from billing.costing.show_figures import show_money
+from gateway.cli import crossover_options as options
+from gateway.cli.costing_files import (
+    CurrencyOption,
+    PriceOption,
+    PricesOption,
+    collect_prices,
+    refusing,
+    write_text,
+)
+from gateway.cli.errors import CliError
+from gateway.cli.ledger_hours import LoadSource
+from gateway.cli.options import FromOption, JsonOption, StateDirOption, ToOption
+from gateway.cli.output import Columns, print_json, print_table
+
+if TYPE_CHECKING:
+    from billing.costing.dedicated import DedicatedTerms
+    from billing.costing.price_list import ListPrice
+    from billing.costing.question import ToldCapacity
+    from billing.costing.recorded_load import RecordedLoad
+
+_ROUTES: Columns = (
+    ("ROUTE", "route"),
+    ("TOKENS A DAY", "tokens_per_day"),
+    ("SERVERLESS", "serverless"),
+    ("DEDICATED", "dedicated"),
+    ("HYBRID", "hybrid"),
+    ("BEST", "best"),
+    ("REPLICAS", "replicas"),
+    ("SAVING", "saving"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is compared, whichever route's hours it is about."""
+
+    load: RecordedLoad
+    prices: list[ListPrice]
+    terms: DedicatedTerms
+    capacity: ToldCapacity
+    currency: str
+
+
+def report_crossover(
+    *,
+    gpu_price: options.GpuPriceOption,
+    profile: options.ProfileOption = None,
+    from_: FromOption = None,
+    to: ToOption = None,
+    price: PriceOption = None,
+    prices: PricesOption = None,
+    price_book: options.PriceBookOption = None,
+    currency: CurrencyOption = "USD",
+    route: options.RouteOption = None,
+    by_route: options.ByRouteOption = False,
+    growth: options.GrowthOption = Decimal(1),
+    gpus: options.GpusOption = 1,
+    replicas: options.ReplicasOption = None,
+    max_replicas: options.MostOption = None,
+    spare: options.SpareOption = 1,
+    committed_price: options.CommittedOption = None,
+    commitment_months: options.MonthsOption = 0,
+    cold_start: options.ColdStartOption = None,
+    scale_down_delay: options.DelayOption = 600,
+    max_utilization: options.UtilizationOption = Decimal("0.8"),
+    tokens_per_second: options.RateOption = None,
+    input_rate: options.InputRateOption = None,
+    output_rate: options.OutputRateOption = None,
+    capacity: options.CapacityOption = None,
+    stored_capacity: options.StoredCapacityOption = None,
+    ttft_ms: options.TtftOption = None,
+    tpot_ms: options.TpotOption = None,
+    e2e_ms: options.E2eOption = None,
+    percentile: options.PercentileOption = "p95",
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as SVG.")] = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare serverless prices with dedicated GPUs, hour by hour, and say which to choose.
+
+    Without a file, over the ledger's hours. Without a price, serverless costs what was charged.
+    """
+    from billing.costing.dedicated import DedicatedTerms, Scaling
+
+    terms = DedicatedTerms(
+        price_per_gpu_hour=gpu_price,
+        gpus_per_replica=gpus,
+        max_utilization=max_utilization,
+        spare_replicas=spare,
+        replicas=replicas,
+        max_replicas=max_replicas,
+        committed_price_per_gpu_hour=committed_price,
+        commitment_months=commitment_months,
+        scaling=None if cold_start is None else Scaling(cold_start, scale_down_delay),
+    )
+    target = options.make_target(ttft_ms, tpot_ms, e2e_ms, percentile)
+    measured = options.read_capacity(capacity, stored_capacity, gpus=gpus, state_dir=state_dir)
+    told = options.tell_capacity(tokens_per_second, input_rate, output_rate, measured, target)
+    listed = collect_prices(price, prices, currency=currency)
+    source = LoadSource(profile, from_, to, state_dir)
+    load, listed = _gather(source, listed, price_book, growth)
+    asked = _Asked(load, listed, terms, told, find_currency(load, listed))
+    _report(asked, route, plot, by_route=by_route, as_json=as_json)
+
+
+def _report(
+    asked: _Asked, route: str | None, plot: Path | None, *, by_route: bool, as_json: bool
+) -> None:
+    if by_route:
+        _report_routes(asked, as_json=as_json)
+    else:
+        _report_one(asked, route, plot=plot, as_json=as_json)
+
+
+def _gather(
+    source: LoadSource, prices: list[ListPrice], price_book: str | None, growth: Decimal
+) -> tuple[RecordedLoad, list[ListPrice]]:
+    if price_book is not None:
+        if prices:
+            raise CliError("Give a --price-book, or prices: not both.")
+        prices = source.list_prices(price_book)
+    with refusing():
+        return source.read().grown(growth), prices
+
+
+def _report_one(asked: _Asked, route: str | None, *, plot: Path | None, as_json: bool) -> None:
+    from billing.costing import crossover
+    from billing.costing.plain_report import plain_crossover
+    from billing.costing.question import make_question
+    from billing.costing.route_prices import price_load
+    from billing.costing.sensitivity import find_sensitivity
+    from gateway.cli.show_crossover import print_report
+
+    with refusing():
+        profile, prices = price_load(asked.load, route, asked.prices)
+        question = make_question(profile, prices, asked.terms, asked.capacity)
+        report = crossover.report_crossover(question)
+        sensitivity = find_sensitivity(question)
+    if plot is not None:
+        from gateway.cli.plot_crossover import draw_crossover
+
+        write_text(plot, draw_crossover(question, report, asked.currency))
+    if as_json:
+        print_json(plain_crossover(report, sensitivity, asked.currency))
+    else:
+        print_report(report, sensitivity, asked.currency)
+
+
+def _report_routes(asked: _Asked, *, as_json: bool) -> None:
+    with refusing():
+        routes: list[str | None] = [*asked.load.routes, None]
+        if len(routes) == 1:
+            raise CliError("The profile's rows name no route.")
+        rows = [_summarize(asked, route) for route in routes]
+    if as_json:
+        print_json({"currency": asked.currency, "data": rows})
+        return
+    print(f"Costs of a month of 30 days in {asked.currency}. All together: on one kind of replica.")
+    print_table([{**row, **_rounded(row)} for row in rows], _ROUTES, empty="")
+
+
+def _summarize(asked: _Asked, route: str | None) -> dict[str, Any]:
+    from billing.costing import crossover
+    from billing.costing.plain_report import to_plain
+    from billing.costing.question import make_question
+    from billing.costing.route_prices import price_load
+
+    profile, prices = price_load(asked.load, route, asked.prices)
+    report = crossover.report_crossover(make_question(profile, prices, asked.terms, asked.capacity))
+    found = report.comparison
+    best = found.get(found.best)
+    costs: dict[str, Any] = {choice.kind: to_plain(choice.per_month) for choice in found.choices}
+    return {
+        "route": route or "all together",
+        "tokens_per_day": format(report.load.tokens_per_day, ".0f"),
+        **costs,
+        "best": found.best,
+        "replicas": best.replicas + best.spare_replicas,
+        "saving": to_plain(found.saving_per_month),
+        "reason": found.dedicated.reason,
+    }
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, str | None]:
+    names = ("serverless", "dedicated", "hybrid", "saving")
+    return {name: None if row[name] is None else show_money(Decimal(row[name])) for name in names}
+
+
+def find_currency(load: RecordedLoad, prices: list[ListPrice]) -> str:
+    """Return the report's one currency. Raises :class:`CliError` for prices in several."""
+    from billing.costing.price_list import get_currency
+
+    with refusing():
+        if prices:
+            return get_currency(prices)
+        return load.currency or "an unnamed currency"

@@ -1,0 +1,139 @@
+"""The ledger's hours: what the crossover is computed from, told as a profile's file has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from billing.costing.hourly_profile import LoadHour
+from billing.costing.recorded_load import LoadRow, RecordedLoad
+from billing.costing.token_counts import TokenCounts
+from billing.money import NO_CURRENCY, format_amount
+from billing.usage.load_hours import RouteHour, find_first_hour, list_route_hours
+from billing.usage.report import UsageFilter
+from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
+from gateway.controlplane.costs_api.hours_span import HOUR, HoursSpan, choose_hours
+from gateway.controlplane.database import ReadSession
+from gateway.controlplane.text_fields import IdQuery
+from gateway.controlplane.time_fields import Moment
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHours:
+    """The used hours of a span. Before the first use ever, hours are not hours of nothing: then it
+    begins there."""
+
+    span: HoursSpan
+    first_use_at: datetime | None
+    hours: list[RouteHour]
+
+    @property
+    def first_hour_at(self) -> datetime:
+        """The first hour that is compared."""
+        if self.first_use_at is None or self.first_use_at >= self.span.to_at:
+            return self.span.from_at
+        return max(self.span.from_at, self.first_use_at)
+
+    @property
+    def last_hour_at(self) -> datetime:
+        """The last hour that is compared."""
+        return self.span.to_at - HOUR
+
+    @property
+    def load(self) -> RecordedLoad:
+        """The hours as costing takes them."""
+        rows = tuple(_load_row(hour) for hour in self.hours)
+        return RecordedLoad(rows, self.first_hour_at, self.last_hour_at)
+
+
+def _load_row(hour: RouteHour) -> LoadRow:
+    has_currency = hour.currency != NO_CURRENCY
+    tokens = TokenCounts.of(
+        input=hour.input_tokens,
+        output=hour.output_tokens,
+        cached_input=hour.cached_input_tokens,
+    )
+    charge = hour.charge if has_currency else None
+    return LoadRow(
+        hour.route,
+        hour.currency if has_currency else None,
+        LoadHour(hour.hour_at, hour.requests, tokens, charge),
+    )
+
+
+async def read_hours(
+    session: ReadSession,
+    span: HoursSpan,
+    *,
+    organization_id: str | None = None,
+    project_id: str | None = None,
+) -> LedgerHours:
+    """Return the ledger's hours in the span."""
+    usage_filter = UsageFilter(
+        span.from_at, span.to_at, organization_id=organization_id, project_id=project_id
+    )
+    first_use_at = await find_first_hour(session, usage_filter)
+    return LedgerHours(span, first_use_at, await list_route_hours(session, usage_filter))
+
+
+class RouteHourAnswer(BaseModel):
+    """One route's use in one hour; ``charge`` leaves the unpriced requests out."""
+
+    hour: datetime
+    route: str
+    currency: str
+    requests: int
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    charge: str
+    unpriced_requests: int
+
+    @classmethod
+    def of(cls, hour: RouteHour) -> Self:
+        """Return the answer about one hour."""
+        return cls(
+            hour=hour.hour_at,
+            route=hour.route,
+            currency=hour.currency,
+            requests=hour.requests,
+            input_tokens=hour.input_tokens,
+            cached_input_tokens=hour.cached_input_tokens,
+            output_tokens=hour.output_tokens,
+            charge=format_amount(hour.charge),
+            unpriced_requests=hour.unpriced_requests,
+        )
+
+
+class LoadAnswer(BaseModel):
+    """The used hours; those between ``first_hour_at`` and ``last_hour_at`` that have none were quiet."""
+
+    first_hour_at: datetime
+    last_hour_at: datetime
+    data: list[RouteHourAnswer]
+
+
+@router.get("/load")
+async def show_load(
+    session: ReadSessionDep,
+    control_plane: ControlPlaneDep,
+    *,
+    from_at: Annotated[Moment | None, Query(alias="from")] = None,
+    to_at: Annotated[Moment | None, Query(alias="to")] = None,
+    organization_id: IdQuery = None,
+    project_id: IdQuery = None,
+) -> LoadAnswer:
+    """Return the load by hour and route, of finished hours: a profile for ``forebay report``."""
+    span = choose_hours(from_at, to_at, now=control_plane.clock())
+    found = await read_hours(session, span, organization_id=organization_id, project_id=project_id)
+    return LoadAnswer(
+        first_hour_at=found.first_hour_at,
+        last_hour_at=found.last_hour_at,
+        data=[RouteHourAnswer.of(hour) for hour in found.hours],
+    )

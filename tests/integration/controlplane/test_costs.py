@@ -1,0 +1,302 @@
+"""Costs from the ledger: what the control API computes is what a file of the same hours gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+import typer.main
+from click.testing import CliRunner
+
+from admin_ui import cost_records as records
+from billing.usage.event import RequestStatus
+from billing.usage.serving import ServingFilter, ServingGrouping, report_serving
+from gateway.cli.main import make_app
+from tests.factories.served_traffic import (
+    DAYS,
+    Served,
+    generate_served,
+    store_served,
+    write_profile,
+    yesterday,
+)
+from tests.fixtures.control_api import ControlApi, started
+
+COMMANDS = {name: typer.main.get_command(make_app(name)) for name in ("report", "estimate")}
+T = TypeVar("T")
+RATES = ("--input-tokens-per-second", "4000", "--output-tokens-per-second", "40")
+TERMS: dict[str, Any] = {
+    "gpu": "h100",
+    "gpu_price_per_hour": "0.05",
+    "capacity": {"input_tokens_per_second": "4000", "output_tokens_per_second": "40"},
+}
+MORE = ("--growth", "1.75", "--cold-start", "240")
+_OWN = {"route", "problem", "ledger_notes", "hours"}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A control API over stored requests, and the requests."""
+
+    api: ControlApi
+    served: list[Served]
+    root: Path
+
+    @property
+    def end(self) -> datetime:
+        """The end of the last day; the last request came a second before it."""
+        return max(one.at for one in self.served) + timedelta(seconds=1)
+
+    @property
+    def span(self) -> dict[str, str]:
+        begin = self.end - timedelta(days=DAYS)
+        return {"from": begin.isoformat(), "to": self.end.isoformat()}
+
+    async def compare(self, **asked: Any) -> dict[str | None, dict[str, Any]]:
+        """Return the answers by route."""
+        answer = await self.api.post("/crossover", 200, **self.span, **TERMS, **asked)
+        return {one["route"]: one for one in answer["data"]}
+
+    def compare_file(self, *words: str) -> Any:
+        """Return what the command prints for the same hours."""
+        path = write_profile(self.root / "hours.csv", self.served)
+        asked = ("crossover", "--profile", str(path), "--gpu-price", "0.05", *RATES, *words)
+        return run("report", *asked)
+
+
+def run(command: str, *words: str) -> Any:
+    result = CliRunner().invoke(COMMANDS[command], [command, *words, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def stored(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    served = generate_served(yesterday())
+    store_served(module_database_url, tmp_path_factory.mktemp("served"), served)
+    return served
+
+
+@pytest.fixture
+async def ledger(
+    module_database_url: str, stored: list[Served], tmp_path: Path
+) -> AsyncIterator[Ledger]:
+    async with started(module_database_url, state_dir=tmp_path / "state") as api:
+        yield Ledger(api, stored, tmp_path)
+
+
+async def test_the_ledger_s_report_is_that_of_the_file_to_the_last_digit(ledger: Ledger) -> None:
+    entered = [{"name": "acme", "input_per_million": "0.3", "output_per_million": "1.2"}]
+    ways: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({}, ()),
+        (
+            {"prices": entered, "currency": "EUR", "growth": "1.75", "cold_start_seconds": 240},
+            ("--price", "acme=0.3/1.2", "--currency", "EUR", *MORE),
+        ),
+    ]
+    for asked, words in ways:
+        for route in (None, "big", "small"):
+            chosen = {} if route is None else {"route": route}
+            found = (await ledger.compare(**asked, **chosen))[route]
+            of_file = ledger.compare_file(*words, *(() if route is None else ("--route", route)))
+            assert {key: found[key] for key in found if key not in _OWN} == of_file
+            assert len(found["hours"]) == DAYS * 24 == of_file["load"]["hours"]
+            assert of_file["bands"]["days"] == DAYS
+    charged = sum(one.charge for one in ledger.served)
+    whole = (await ledger.compare())[None]
+    assert Decimal(whole["comparison"]["serverless"]["cost"]) == charged
+    assert whole["load"]["requests"] == len(ledger.served)
+    # The price book's prices of today are those that the requests were charged at.
+    of_book = (await ledger.compare(price_book="pbk_1"))[None]
+    assert of_book["comparison"] == whole["comparison"]
+
+
+async def test_routes_add_up_and_are_told_apart(ledger: Ledger) -> None:
+    answer = await ledger.api.post("/crossover", 200, **ledger.span, **TERMS)
+    whole, big, small = answer["data"]
+    assert [whole["route"], big["route"], small["route"]] == [None, "big", "small"]
+    months = [Decimal(one["comparison"]["serverless"]["per_month"]) for one in answer["data"]]
+    assert abs(months[0] - months[1] - months[2]) < Decimal("1e-9")
+    best = [one["comparison"][one["comparison"]["best"]] for one in (big, small)]
+    apart = sum(Decimal(choice["per_month"]) for choice in best)
+    assert abs(Decimal(answer["apart_per_month"]) - apart) < Decimal("1e-9")
+    assert answer["currency"] == "EUR"
+    assert whole["crossings"][0]["break_even_utilization"]
+    assert small["ledger_notes"] == []
+    assert "first used" in big["ledger_notes"][0]
+    assert decode(answer, records.Crossover).data[1].comparison is not None  # as the page reads it
+    # The hours are told as a file that the command reads.
+    load = await ledger.api.get("/load", **ledger.span)
+    path = ledger.root / "load.json"
+    path.write_text(json.dumps(load))
+    told = run("report", "crossover", "--profile", str(path), "--gpu-price", "0.05", *RATES)
+    assert told == {key: whole[key] for key in whole if key not in _OWN}
+    # Days before the first use ever are no days of nothing.
+    early = {"from": (ledger.end - timedelta(days=30)).isoformat(), "to": ledger.span["to"]}
+    assert (await ledger.api.get("/load", **early))["first_hour_at"] == load["first_hour_at"]
+
+
+async def test_measured_capacities_are_kept_and_must_meet_the_target(ledger: Ledger) -> None:
+    api = ledger.api
+    point = {"input_tokens": 20000, "output_tokens": 400, "requests_per_second": 0.1}
+    profile = {"name": "sweep of monday", "gpus": 1, "points": [{**point, "ttft_ms": {"p95": 400}}]}
+    stored = await api.post("/capacity-profiles/h100", **profile)
+    assert (stored["measured_as"], stored["points"]) == ("sweep of monday", 1)
+    await api.post("/capacity-profiles/h100", 200, **profile)
+    assert [one["name"] for one in (await api.get("/capacity-profiles"))["data"]] == ["h100"]
+    assert await api.get("/capacity-profiles/h100") == profile
+    asked = {**ledger.span, "gpu_price_per_hour": "0.05"}
+    by_name = {"capacity": {"stored_profile": "h100"}, "latency_target": {"ttft_ms": 500}}
+    found = await api.post("/crossover", 200, **asked, **by_name)
+    assert found["data"][0]["comparison"]["dedicated"]["per_month"] is not None
+    inline = {"capacity": {"profile": profile}, "latency_target": {"ttft_ms": 500}}
+    assert await api.post("/crossover", 200, **asked, **inline) == found
+    by_name["latency_target"] = {"ttft_ms": 100}
+    missed = (await api.post("/crossover", 200, **asked, **by_name))["data"][0]
+    assert missed["comparison"]["dedicated"]["per_month"] is None
+    assert "TTFT p95 of at most 100 ms" in missed["answer"]
+    answer = await api.http.delete("/capacity-profiles/h100")
+    assert answer.json()["name"] == "h100"
+    await api.refuse("GET", "/capacity-profiles/h100", 404)
+    await api.refuse("POST", "/crossover", 404, json={**asked, **by_name})
+    for body in (b"{}", b"\xff", b'{"points": []}'):
+        await api.refuse("POST", "/capacity-profiles/bad", 400, content=body)
+
+
+async def test_what_makes_no_sense_is_refused_in_words(ledger: Ledger) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"capacity": {}}, "in one way"),
+        ({"capacity": {"tokens_per_second": "1"}, "latency_target": {"e2e_ms": 1}}, "measured"),
+        ({"max_utilization": "2"}, "at most 1"),
+        ({"gpu_price_per_hour": 0.5}, "exact"),
+        ({"growth": "0"}, "factor above 0"),
+        ({"price_book": "pbk_1", "prices": [], "currency": "usd"}, ""),
+        ({"prices": [{"name": "a", "input_per_million": "1", "output_per_million": "1"}] * 2}, "two prices"),
+        ({"price_book": "other"}, "no such price book"),
+        ({"capacity": {"tokens_per_second": "0.000001"}}, "is the capacity right?"),
+    ]  # fmt: skip
+    for asked, told in cases:
+        body = {**ledger.span, **TERMS, "route": "small", **asked}
+        if not told:
+            await ledger.api.post("/crossover", 200, **body)
+            continue
+        status = 404 if "no such" in told else 400
+        error = await ledger.api.refuse("POST", "/crossover", status, json=body)
+        assert told in error["message"]
+    await ledger.api.refuse("POST", "/crossover", 404, json={**TERMS, "route": "unknown"})
+    long_ago = {"from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
+    error = await ledger.api.refuse("POST", "/crossover", 400, json={**TERMS, **long_ago})
+    assert "Nothing was used" in error["message"]
+    await ledger.api.refuse("GET", "/load?from=2001-01-01T00:00:00Z", 400)
+    await ledger.api.refuse("GET", "/load?from=2999-01-01T00:00:00Z", 400)
+
+
+async def test_charges_spread_exactly(ledger: Ledger) -> None:
+    billed = [
+        one
+        for one in ledger.served
+        if one.status not in {RequestStatus.FAILED, RequestStatus.REJECTED}
+    ]
+    for route in (None, "big"):
+        chosen = [one for one in billed if route in (None, one.route)]
+        lines = ["charge,currency", *(f"{one.charge:f},EUR" for one in chosen)]
+        path = ledger.root / "charges.csv"
+        path.write_text("\n".join(lines))
+        asked = {} if route is None else {"route": route}
+        answer = await ledger.api.get("/charges/spread", **asked)
+        assert answer["data"] == [run("estimate", "spread", str(path))]
+        assert answer["unpriced_requests"] == 0
+        assert decode(answer, records.ChargeSpreads).data[0].requests == len(chosen)
+    none = await ledger.api.get("/charges/spread", project_id="proj_other")
+    assert none["data"] == []
+
+
+def decode(answer: dict[str, Any], kind: type[T]) -> T:
+    return msgspec.json.decode(msgspec.json.encode(answer), type=kind, strict=False)
+
+
+def rank(values: list[int | None], percent: int) -> Decimal | None:
+    """Return the nearest-rank percentile of microseconds, in milliseconds."""
+    known = sorted(value for value in values if value is not None)
+    return Decimal(known[-(-percent * len(known) // 100) - 1]) / 1000 if known else None
+
+
+async def test_serving_is_told_from_the_events(ledger: Ledger) -> None:
+    limits = {"ttft_ms": "300", "tpot_ms": "16", "e2e_ms": "9000"}
+    answer = await ledger.api.get("/serving", **ledger.span, **limits, cost_per_hour="2.5")
+    assert [row["group"] for row in answer["data"]] == ["small", "big"]
+    assert decode(answer, records.Serving).total.measured_requests == len(ledger.served)
+    for row in [*answer["data"], answer["total"]]:
+        asked = [one for one in ledger.served if row["group"] in ("", one.route)]
+        done = [one for one in asked if one.status is RequestStatus.COMPLETED]
+        times = {
+            "ttft_ms": [one.ttft_us for one in done],
+            "tpot_ms": [one.tpot_us for one in done],
+            "e2e_ms": [one.e2e_us for one in done],
+        }
+        for figure, values in times.items():
+            told = {name: Decimal(value) for name, value in row[figure].items()}
+            assert told == {f"p{n}": rank(values, n) for n in (50, 95, 99)}
+        met = [
+            one
+            for one in done
+            if (one.ttft_us or 0) <= 300_000
+            and (one.tpot_us or 0) <= 16_000
+            and one.e2e_us <= 9_000_000
+        ]
+        closed = {RequestStatus.REJECTED, RequestStatus.CLIENT_CLOSED}
+        judged = [one for one in asked if one.status not in closed]
+        seconds = DAYS * 86_400
+        assert 0 < len(met) < len(judged) < len(asked)
+        assert (row["requests"], row["measured_requests"]) == (len(asked), len(asked))
+        assert (row["completed_requests"], row["met_requests"]) == (len(done), len(met))
+        assert close(row["met_share"], Decimal(len(met)) / len(judged))
+        assert close(row["goodput_requests_per_second"], Decimal(len(met)) / seconds)
+        tokens = sum(one.usage.output_tokens or 0 for one in met)
+        assert close(row["goodput_tokens_per_second"], Decimal(tokens) / seconds)
+        charge = sum(one.charge for one in asked)
+        assert (Decimal(row["charge"]), row["currency"]) == (charge, "EUR")
+        assert close(row["charge_per_met_request"], charge / len(met))
+        assert close(row["cost_per_met_request"], Decimal("2.5") * DAYS * 24 / len(met))
+
+
+def close(told: str, wanted: Decimal) -> bool:
+    return abs(Decimal(told) - wanted) <= Decimal("1e-12")
+
+
+async def test_serving_by_deployment_and_hour_and_from_a_sample(ledger: Ledger) -> None:
+    api = ledger.api
+    (row,) = (
+        await api.get("/serving", group_by="deployment", deployment="big engine", **ledger.span)
+    )["data"]
+    assert (row["group"], row["label"]) == ("dep_big", "big engine")
+    by_hour = await api.get("/serving", group_by="hour", route="small", **ledger.span)
+    hours = {one.at.replace(minute=0, second=0) for one in ledger.served if one.route == "small"}
+    wanted = [f"{at:%Y-%m-%dT%H:00:00Z}" for at in sorted(hours)]
+    assert [one["group"] for one in by_hour["data"]] == wanted
+    assert sum(one["requests"] for one in by_hour["data"]) == by_hour["total"]["requests"]
+    assert (await api.get("/serving", route="unknown"))["data"] == []
+    await api.refuse("GET", "/serving?ttft_ms=soon", 400)
+    await api.refuse("GET", "/serving?from=2001-01-01T00:00:00Z", 400)
+    end = ledger.end
+    asked = ServingFilter(end - timedelta(days=DAYS), end)
+    async with api.control_plane.database.read() as session:
+        sampled = await report_serving(
+            session, ServingGrouping.ROUTE, asked, now=end, most_events=150
+        )
+        again = await report_serving(
+            session, ServingGrouping.ROUTE, asked, now=end, most_events=150
+        )
+    total = sampled.total
+    assert sampled == again
+    assert total.requests == len(ledger.served)
+    assert 0 < total.measured_requests < total.requests
+    assert total.completed_requests < total.met_requests <= total.requests  # put up to all
+    assert total.charge == sum(one.charge for one in ledger.served)
