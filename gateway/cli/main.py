@@ -28,6 +28,7 @@ _PLACES = {
     "engine": "engine:app",
     "estimate": "estimate:app",
     "report": "report:app",
+    "bench": "bench:app",
     "plan": "plan:plan",
     "gpus": "plan:show_gpus",
     "usage": "usage:show_usage",

@@ -238,6 +238,18 @@ def test_prices_are_set_listed_and_kept(up: RunningUp) -> None:
     assert "1.25" in run(up, "prices", "history")
 
 
+def _keep_a_capacity(up: RunningUp, tmp_path: Path) -> None:
+    point = {"input_tokens": 200, "output_tokens": 100, "requests_per_second": 3}
+    path = tmp_path / "h100.json"
+    path.write_text(json.dumps({"name": "sweep", "gpus": 2, "points": [point]}))
+    assert run_json(up, "report", "capacity", "add", "h100", str(path))["gpus"] == 2
+    assert "sweep" in run(up, "report", "capacity", "list")
+    asked = ("report", "crossover", "--gpu-price", "2", "--stored-capacity", "h100")
+    refused = forebay(*asked, FOREBAY_STATE_DIR=str(up.state_dir))
+    assert "say --gpus 2" in refused.stderr
+    assert run(up, "report", "capacity", "remove", "h100") == "h100 is forgotten.\n"
+
+
 def test_usage_and_books(up: RunningUp, tmp_path: Path) -> None:
     secret = run(up, "keys", "create", "spender").strip()
     wait_for(lambda: ask(up, secret) == 200, "the key opens", 5)
@@ -246,13 +258,29 @@ def test_usage_and_books(up: RunningUp, tmp_path: Path) -> None:
         report = run_json(up, "usage", "--by", grouping)
         assert report["total"]["requests"] >= 1
         assert "total" in run(up, "usage", "--by", grouping)
-    spread = run_json(up, "estimate", "spread")
+    (spread,) = run_json(up, "estimate", "spread")["data"]
     assert (spread["requests"] >= 1, spread["currency"]) == (True, "USD")
+    nowhere = forebay(
+        *("bench", "sweep", "http://127.0.0.1:9", "--model", "m", "--ledger"),
+        *("--out", str(tmp_path), "--state-dir", str(up.state_dir)),
+    )
+    assert "nothing answers there" in nowhere.stderr  # with the lengths of what was asked before
     hours = tmp_path / "hours.json"  # what usage prints is what the report reads
     hours.write_text(run(up, "usage", "--by", "hour", "--json"))
     terms = ("--gpu-price", "2", "--tokens-per-second", "1000")
     told = run_json(up, "report", "crossover", "--profile", str(hours), *terms)
     assert (told["currency"], told["comparison"]["best"]) == ("USD", "serverless")
+    asked = ("report", "crossover", "--profile", str(hours), "--price-book", "default", *terms)
+    compared = {price["name"] for price in run_json(up, *asked)["serverless_costs"]}
+    assert f"default/{ENGINE_MODEL}" in compared
+    served = run_json(up, "report", "serving", "--ttft-ms", "60000")
+    assert served["total"]["met_requests"] == served["total"]["completed_requests"] >= 1
+    assert "GOOD/S" in run(up, "report", "serving", "--by", "deployment")
+    assert "p99 / median" in run(up, "estimate", "spread")
+    long_ago = ("--from", "2001-01-01", "--to", "2001-01-02")
+    early = forebay("report", "crossover", *long_ago, *terms, FOREBAY_STATE_DIR=str(up.state_dir))
+    assert (early.returncode, "Nothing was used" in early.stderr) == (2, True)
+    _keep_a_capacity(up, tmp_path)
     assert run_json(up, "report", "savings")["data"] == []
     assert run(up, "report", "savings") == ""  # that there is nothing is said on stderr
     verified = forebay("billing", "verify", FOREBAY_STATE_DIR=str(up.state_dir))

@@ -1,0 +1,1 @@
+"""Drives an engine at rising load and measures what it can carry."""
