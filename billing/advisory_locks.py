@@ -20,6 +20,7 @@ class LockNumber(IntEnum):
     BUDGET_SET = 3  # which budgets there are; see billing/budgets/README.md
     SPEND_FEED = 4
     ENGINE_COUNTERS = 5
+    SHADOW = 6
 
 
 @contextmanager

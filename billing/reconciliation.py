@@ -78,6 +78,7 @@ def _check(connection: psycopg.Connection[Any], *, now: datetime) -> VerifyRepor
     spend = prove_spend(connection)
     lines = [
         *_rating_lines(rows(queries.RERATE)),
+        *map(_shadow_line, rows(queries.SHADOW_RERATE)),
         *(line for total in totals for line in _sum_lines(total)),
         _ledger_line(rows(queries.LEDGER)[0]),
         _budget_line(spend),
@@ -108,6 +109,21 @@ def _rating_lines(currencies: list[Any]) -> list[VerifyLine]:
         )
         lines.append(VerifyLine(f"rating {row.currency}", figures, is_ok))
     return lines
+
+
+def _shadow_line(row: Any) -> VerifyLine:
+    """Return the line of shadow calls in one currency: rated right, and on nobody's invoice."""
+    figures = (
+        ("calls", str(row.calls)),
+        ("cost", format_amount(row.charge)),
+        ("rated again", format_amount(row.again)),
+        ("differing calls", str(row.different)),
+        ("with a price of another time or currency", str(row.misdated)),
+        ("also charged to a customer", str(row.charged)),
+        ("unrated", str(row.unrated)),
+    )
+    is_ok = row.charge == row.again and not (row.different or row.misdated or row.charged)
+    return VerifyLine(f"shadow calls {row.currency}", figures, is_ok)
 
 
 def _sum_lines(total: Any) -> list[VerifyLine]:

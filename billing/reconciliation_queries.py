@@ -43,6 +43,36 @@ SELECT currency, count(*) AS events, count(*) FILTER (WHERE charge IS NULL) AS u
 FROM rerated GROUP BY currency ORDER BY currency
 """
 
+# The same of what shadow evaluation has asked: the platform's own cost, in no customer's books.
+SHADOW_RERATE = """
+WITH rerated AS (
+    SELECT s.currency, s.charge, s.started_at, b.currency AS price_currency, p.effective_at,
+        EXISTS (SELECT FROM usage_events e
+            WHERE e.event_id = 'evt_' || substr(s.request_id, 5)
+                AND e.started_at = s.started_at) AS is_charged,
+        CASE
+            WHEN s.charge IS NULL THEN NULL
+            WHEN s.status IN ('rejected', 'failed', 'voided')
+                OR coalesce(s.input_tokens, 0) = 0 AND coalesce(s.output_tokens, 0) = 0 THEN 0
+            ELSE 0.000001 * (
+                (coalesce(s.input_tokens, 0) - coalesce(s.cached_input_tokens, 0))
+                    * p.input_per_million
+                + coalesce(s.cached_input_tokens, 0)
+                    * coalesce(p.cached_input_per_million, p.input_per_million)
+                + coalesce(s.output_tokens, 0) * p.output_per_million)
+        END AS again
+    FROM shadow_calls s
+    LEFT JOIN prices p ON p.id = s.price_id
+    LEFT JOIN price_books b ON b.id = p.price_book_id
+)
+SELECT currency, count(*) AS calls, count(*) FILTER (WHERE charge IS NULL) AS unrated,
+    coalesce(sum(charge), 0) AS charge, coalesce(sum(again), 0) AS again,
+    count(*) FILTER (WHERE charge IS DISTINCT FROM again) AS different,
+    count(*) FILTER (WHERE effective_at > started_at OR price_currency <> currency) AS misdated,
+    count(*) FILTER (WHERE is_charged) AS charged
+FROM rerated GROUP BY currency ORDER BY currency
+"""
+
 # One row per organization, project, hour and currency, from each of the four places.
 _GROUPS = """
 WITH events AS (
@@ -127,10 +157,13 @@ SELECT (SELECT count(*) FROM ledger_transactions) AS transactions,
 """
 
 JOURNALS = """
-WITH stored AS (
+WITH ended AS (
+    SELECT journal_id, status FROM usage_events
+    UNION ALL SELECT journal_id, status FROM shadow_calls
+), stored AS (
     SELECT journal_id, count(*) FILTER (WHERE status <> 'voided') AS settled,
         count(*) FILTER (WHERE status = 'voided') AS voided
-    FROM usage_events GROUP BY 1
+    FROM ended GROUP BY 1
 )
 SELECT coalesce(sum(j.opened), 0)::bigint AS admitted,
     coalesce(sum(j.settled), 0)::bigint AS settled, coalesce(sum(j.voided), 0)::bigint AS voided,

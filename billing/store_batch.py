@@ -27,6 +27,7 @@ from billing.ledger.project_hours import add_deltas_to_project_hours
 from billing.pricing.load_prices import load_prices
 from billing.pricing.price_book import OrganizationPrices
 from billing.retry import retry_conflicts
+from billing.shadow.store_calls import store_calls, store_scores
 from billing.usage.event import CloseRecord, RequestIdentity, event_id_of
 from billing.usage.parse_records import Damage
 from billing.usage.read_journal import JournalBatch, JournalPoint
@@ -95,6 +96,10 @@ def _store(
             add_deltas_to_project_hours(cursor)
             add_deltas_to_budgets(cursor)
         store_feedback(cursor, batch.feedback, now=now)
+        shadows = [placed for placed in batch.closes if placed[1].identity.shadow is not None]
+        calls = store_calls(cursor, shadows, batch.journal_id, now=now)
+        store_scores(cursor, batch.shadow_scores)
+        events.aside += [_unstorable_letter(*placed, _NO_ROW) for placed in calls.refused]
         duplicates = len(events.rows) - settled - voided
         letters = events.aside + [_damage_letter(*damage) for damage in batch.damages]
         if duplicates:
@@ -106,9 +111,9 @@ def _store(
             journal_id=batch.journal_id,
             end=batch.end,
             opened=batch.opened,
-            settled=settled,
-            voided=voided,
-            duplicates=duplicates,
+            settled=settled + calls.settled,
+            voided=voided + calls.voided,
+            duplicates=duplicates + calls.duplicates,
             set_aside=len(events.aside),
             corrupt_records=len(batch.damages),
             is_end=batch.is_end,
@@ -120,11 +125,12 @@ def _make_rows(
     cursor: psycopg.Cursor[Any], batch: JournalBatch, refused: dict[JournalPoint, str]
 ) -> _EventRows:
     events = _EventRows()
-    if not batch.closes:
+    closes = [placed for placed in batch.closes if placed[1].identity.shadow is None]
+    if not closes:
         return events
-    wanted = {pair for _, close in batch.closes for pair in _priced_routes(close.identity)}
+    wanted = {pair for _, close in closes for pair in _priced_routes(close.identity)}
     prices = load_prices(cursor, _storable(wanted))
-    for point, close in batch.closes:
+    for point, close in closes:
         if point in refused:
             events.aside.append(_unstorable_letter(point, close, refused[point]))
             continue

@@ -18,11 +18,14 @@ import billing.charging.models
 import billing.engine_counters.models
 import billing.ledger.models
 import billing.pricing.models
+import billing.shadow.models
+import billing.shadow.scores
 import billing.usage.feedback
 import billing.usage.models
 import gateway.controlplane.catalog.models
 import gateway.controlplane.changes
 import gateway.controlplane.classifiers_api.models
+import gateway.controlplane.costs_api.models
 import gateway.controlplane.identity.models
 import gateway.controlplane.limits_api.models
 from billing.db import Base, make_engine
@@ -35,11 +38,14 @@ MODELS = (
     billing.engine_counters.models,
     billing.ledger.models,
     billing.pricing.models,
+    billing.shadow.models,
+    billing.shadow.scores,
     billing.usage.feedback,
     billing.usage.models,
     gateway.controlplane.catalog.models,
     gateway.controlplane.changes,
     gateway.controlplane.classifiers_api.models,
+    gateway.controlplane.costs_api.models,
     gateway.controlplane.identity.models,
     gateway.controlplane.limits_api.models,
 )

@@ -28,4 +28,6 @@ class SpendFeed(msgspec.Struct, frozen=True):
     positions: dict[str, tuple[int, int]] = {}  # journal id: (segment, offset) stored up to
     finished: tuple[str, ...] = ()  # journals that are stored whole, of the last day
     spent: dict[str, WindowSpend] = {}  # by budget id; absent: nothing was charged
+    # What shadow evaluation has cost today (UTC), by "route id/currency" of the route asked for.
+    shadow: dict[str, WindowSpend] = {}
     schema_version: int = SCHEMA_VERSION

@@ -37,6 +37,12 @@ SELECT b.id, s.window_start, s.spent FROM budgets b CROSS JOIN LATERAL (
 ) AS s
 ORDER BY 1
 """
+_SHADOW = """
+SELECT requested_route_id || '/' || currency, date_trunc('day', now(), 'UTC'), sum(charge)
+FROM shadow_calls
+WHERE started_at >= date_trunc('day', now(), 'UTC') AND charge > 0 AND kind <> 'cascade'
+GROUP BY 1 ORDER BY 1
+"""
 # Not the clock alone: it may be set back. A sequence, unlike a row, is not part of the moment that
 # the transaction sees.
 _NEXT_VERSION = """
@@ -44,7 +50,9 @@ SELECT setval('spend_feed_version', greatest(nextval('spend_feed_version'),
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
 """
 
-_Content = tuple[dict[str, tuple[int, int]], tuple[str, ...], dict[str, WindowSpend]]
+_Content = tuple[
+    dict[str, tuple[int, int]], tuple[str, ...], dict[str, WindowSpend], dict[str, WindowSpend]
+]
 
 
 class SpendPublisher:
@@ -107,8 +115,10 @@ class SpendPublisher:
         if not is_news:
             return None
         self._content = content
-        positions, finished, spent = content
-        return SpendFeed(version=version, positions=positions, finished=finished, spent=spent)
+        positions, finished, spent, shadow = content
+        return SpendFeed(
+            version=version, positions=positions, finished=finished, spent=spent, shadow=shadow
+        )
 
 
 def _read_content(cursor: psycopg.Cursor[Any]) -> _Content:
@@ -119,11 +129,14 @@ def _read_content(cursor: psycopg.Cursor[Any]) -> _Content:
             finished.append(journal_id)
         else:
             positions[journal_id] = (segment, offset)
-    spent = {
-        budget_id: WindowSpend(to_epoch_us(window_start), format_amount(amount))
-        for budget_id, window_start, amount in cursor.execute(_SPENT.encode())
+    return positions, tuple(finished), _read_spend(cursor, _SPENT), _read_spend(cursor, _SHADOW)
+
+
+def _read_spend(cursor: psycopg.Cursor[Any], query: str) -> dict[str, WindowSpend]:
+    return {
+        key: WindowSpend(to_epoch_us(window_start), format_amount(amount))
+        for key, window_start, amount in cursor.execute(query.encode())
     }
-    return positions, tuple(finished), spent
 
 
 def _scalar(cursor: psycopg.Cursor[Any], query: str) -> Any:

@@ -45,7 +45,7 @@ ON CONFLICT (replica_id, from_at) DO UPDATE SET to_at = excluded.to_at,
 """
 
 # Both counts of a span at once. An event is a span's if it ended in it; one without an end (its
-# process died) ended, for us, when it was stored.
+# process died) ended, for us, when it was stored. Engines do not know shadow calls from others.
 _FIGURES = """
 WITH spans AS (
     SELECT * FROM engine_counter_spans
@@ -55,6 +55,12 @@ WITH spans AS (
     SELECT replica_id, started_at, coalesce(finished_at, recorded_at) AS ended_at, status, attempts,
         coalesce(input_tokens, 0) AS input_tokens, coalesce(output_tokens, 0) AS output_tokens
     FROM usage_events
+    WHERE replica_id IS NOT NULL AND started_at < :to_at
+        AND started_at > (SELECT min(from_at) FROM spans) - CAST(:longest AS interval)
+    UNION ALL
+    SELECT replica_id, started_at, coalesce(finished_at, recorded_at), status, attempts,
+        coalesce(input_tokens, 0), coalesce(output_tokens, 0)
+    FROM shadow_calls
     WHERE replica_id IS NOT NULL AND started_at < :to_at
         AND started_at > (SELECT min(from_at) FROM spans) - CAST(:longest AS interval)
 ), counted AS (

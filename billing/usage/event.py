@@ -61,6 +61,17 @@ class TierDecision(msgspec.Struct, array_like=True, frozen=True):
     counterfactual_route_id: str  # of the last tier: what all of it would have gone to
 
 
+class ShadowLink(msgspec.Struct, array_like=True, frozen=True):
+    """That the platform itself asked, to learn of a client's request: nobody's invoice has it."""
+
+    request_id: str  # the client's
+    # "answer": another tier was asked the same; "judge": a route was asked which is better;
+    # "cascade": the client's own request, to a tier whose answer was given up unseen.
+    kind: str
+    requested_route_id: str  # that the client asked for
+    requested_route: str  # its public name
+
+
 class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
     """Who asked for what: fixed at admission, repeated in the close record.
 
@@ -81,6 +92,7 @@ class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
     started_at_us: int  # arrival; decides the price and the partition
     fallback: Fallback | None = None
     tier: TierDecision | None = None
+    shadow: ShadowLink | None = None  # then it is no request of the client's, whose ids it carries
 
     @property
     def requested_route(self) -> str:
@@ -133,8 +145,34 @@ class FeedbackRecord(msgspec.Struct, array_like=True, frozen=True, tag="f"):
     comment: str | None = None  # only where the installation keeps such text
 
 
-SideRecord = ProgressRecord | FeedbackRecord  # written only where no close needs the room
-JournalRecord = OpenRecord | ProgressRecord | CloseRecord | FeedbackRecord
+class ShadowScoreRecord(msgspec.Struct, array_like=True, frozen=True, tag="s"):
+    """What two tiers' answers to one request were worth, 0 to 1; no part of usage, and no text.
+
+    ``lower`` is the cheaper tier. Charges are what each would be charged at its own route's price,
+    decimal text; None where that cannot be said.
+    """
+
+    request_id: str  # the client's
+    organization_id: str
+    project_id: str
+    requested_route_id: str
+    requested_route: str  # its public name
+    served_tier: str  # one of the two
+    lower_tier: str
+    upper_tier: str
+    method: str  # a ScoringMethod of routing/complexity/answer_scores.py
+    lower_quality: float
+    upper_quality: float
+    tier_score: float  # the classifier's, of the prompt
+    lower_charge: str | None
+    upper_charge: str | None
+    currency: str
+    at_us: int
+
+
+# Written only where no close needs the room.
+SideRecord = ProgressRecord | FeedbackRecord | ShadowScoreRecord
+JournalRecord = OpenRecord | ProgressRecord | CloseRecord | FeedbackRecord | ShadowScoreRecord
 
 
 def event_id_of(request_id: str) -> str:

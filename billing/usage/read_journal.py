@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from billing.usage.event import CloseRecord, FeedbackRecord, JournalRecord, OpenRecord
+from billing.usage.event import (
+    CloseRecord,
+    FeedbackRecord,
+    JournalRecord,
+    OpenRecord,
+    ShadowScoreRecord,
+)
 from billing.usage.journal_files import (
     list_segments,
     remove_journal,
@@ -58,6 +64,7 @@ class JournalBatch:
     end: JournalPoint
     closes: list[tuple[JournalPoint, CloseRecord]] = field(default_factory=list)
     feedback: list[FeedbackRecord] = field(default_factory=list)
+    shadow_scores: list[ShadowScoreRecord] = field(default_factory=list)
     opened: int = 0
     damages: list[tuple[int, Damage]] = field(default_factory=list)  # with their segment
     records: int = 0  # read, of all kinds
@@ -261,6 +268,8 @@ class JournalReader:
                     open_requests[request_id] = OpenRequest(record.identity, segment)
             elif isinstance(record, FeedbackRecord):
                 batch.feedback.append(record)
+            elif isinstance(record, ShadowScoreRecord):
+                batch.shadow_scores.append(record)
             else:
                 request = open_requests.get(record.request_id)
                 if request is not None:

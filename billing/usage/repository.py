@@ -177,6 +177,11 @@ def find_ended(cursor: psycopg.Cursor[Any], closes: Iterable[CloseRecord]) -> se
     )
     ended = {row[0] for row in cursor}
     cursor.execute(
+        "SELECT request_id FROM shadow_calls WHERE request_id = ANY(%s)",
+        ([close.identity.request_id for close in closes],),
+    )
+    ended |= {row[0] for row in cursor}
+    cursor.execute(
         "SELECT event_id FROM dead_letters WHERE event_id = ANY(%s)", ([key[0] for key in keys],)
     )
     aside = {row[0] for row in cursor}

@@ -47,6 +47,19 @@ ORDER BY requested_route, currency, counterfactual DESC, tier
 """
 
 
+# What the platform asked for its own sake, by the same owners and the same route.
+_OWN_CALLS = """
+SELECT requested_route, currency, kind = 'cascade' AS is_cascade, count(*) AS calls, coalesce(sum(charge), 0) AS cost,
+    count(*) FILTER (WHERE charge IS NULL) AS unrated_calls
+FROM shadow_calls s
+WHERE s.started_at >= :from_at AND s.started_at < :to_at
+    AND (CAST(:organization_id AS text) IS NULL OR s.organization_id = :organization_id)
+    AND (CAST(:project_id AS text) IS NULL OR s.project_id = :project_id)
+    AND (CAST(:route AS text) IS NULL OR s.requested_route = :route)
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class SavingsFilter:
     """Which requests: those that arrived in [from_at, to_at), of these owners if given."""
@@ -81,12 +94,34 @@ class TierSavings:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnCost:
+    """What calls of one purpose have cost the platform; ``unrated_calls`` are in no sum."""
+
+    calls: int
+    cost: Decimal
+    unrated_calls: int
+
+
+NO_COST = OwnCost(0, ZERO, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSavings:
-    """One route that has tiers, in one currency."""
+    """One route that has tiers, in one currency.
+
+    ``shadow``: of shadow evaluation; ``cascade``: of answers that were given up for a dearer tier's.
+    """
 
     route: str
     currency: str
     tiers: tuple[TierSavings, ...]
+    shadow: OwnCost = NO_COST
+    cascade: OwnCost = NO_COST
+
+    @property
+    def net_saving(self) -> Decimal:
+        """What was not charged, less what shadow evaluation and cascades have cost."""
+        return EXACT.subtract(self.total.saving, _add((self.shadow.cost, self.cascade.cost)))
 
     @property
     def total(self) -> TierSavings:
@@ -114,11 +149,20 @@ async def report_savings(
         "route": savings_filter.route,
     }
     rows = (await session.execute(text(_ROWS), parameters)).all()
+    tiers = {
+        key: tuple(_tier_of(row) for row in group)
+        for key, group in groupby(rows, key=lambda row: (row.requested_route, row.currency))
+    }
+    shadows: dict[tuple[str, str], OwnCost] = {}
+    cascades: dict[tuple[str, str], OwnCost] = {}
+    for row in await session.execute(text(_OWN_CALLS), parameters):
+        found = cascades if row.is_cascade else shadows
+        found[row.requested_route, row.currency] = OwnCost(row.calls, row.cost, row.unrated_calls)
     return [
-        RouteSavings(route, currency, tuple(_tier_of(row) for row in group))
-        for (route, currency), group in groupby(
-            rows, key=lambda row: (row.requested_route, row.currency)
+        RouteSavings(
+            *key, tiers.get(key, ()), shadows.get(key, NO_COST), cascades.get(key, NO_COST)
         )
+        for key in sorted({*tiers, *shadows, *cascades})
     ]
 
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli import shadow
 from gateway.cli import weights as uploaded
+from gateway.cli.calibrate_cascade import calibrate_cascade
 from gateway.cli.errors import CliError
 from gateway.cli.output import Columns, print_json, print_table
 
@@ -162,9 +164,11 @@ def explain(
     print_json(found)
 
 
+app.command("calibrate-cascade")(calibrate_cascade)
 app.command("publish")(uploaded.publish)
 app.command("rollback")(uploaded.rollback)
 app.command("list")(uploaded.list_weights)
+app.add_typer(shadow.app, name="shadow")
 
 
 def list_figures(report: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,12 +11,15 @@ from gateway.cli.control_client import ControlClient
 from gateway.cli.errors import CliError
 from gateway.cli.options import JsonOption, StateDirOption, load
 from gateway.cli.output import Columns, print_json, print_table
+from gateway.cli.route_shadow import clear_shadow, set_shadow
 from gateway.cli.route_tiers import clear_tiers, set_tiers, write_tiers
 
 app = typer.Typer(no_args_is_help=True, help="Create, lead elsewhere and remove routes.")
 
 app.command("set-tiers")(set_tiers)
 app.command("clear-tiers")(clear_tiers)
+app.command("set-shadow")(set_shadow)
+app.command("clear-shadow")(clear_shadow)
 
 _COLUMNS: Columns = (
     ("ID", "id"),

@@ -40,7 +40,10 @@ def show_savings(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each tier was charged, beside all of it sent to the route's last tier."""
+    """Show what each tier was charged, beside all of it sent to the route's last tier.
+
+    What shadow evaluation and cascades have cost stands on lines of its own, and comes off the saving.
+    """
     query = {
         "from": parse_time(from_, "--from"),
         "to": parse_time(to, "--to"),
@@ -56,4 +59,18 @@ def show_savings(
         named = {"route": found["route"], "currency": found["currency"]}
         rows += [{**named, **tier} for tier in found["tiers"]]
         rows.append({**named, "tier": "total", **found["total"]})
+        own = [kind for kind in ("shadow", "cascade") if found[kind]["calls"]]
+        for kind in own:
+            cost = {"requests": found[kind]["calls"], "charge": found[kind]["cost"]}
+            cost["saving"] = negate(found[kind]["cost"])
+            rows.append({**named, "tier": f"{kind} cost", **cost})
+        if own:
+            rows.append({**named, "tier": "net", "saving": found["net_saving"]})
     print_table(rows, _COLUMNS, empty="No route has chosen among tiers in this time.")
+
+
+def negate(amount: str) -> str:
+    """Return exact text with the other sign."""
+    return (
+        amount if amount == "0" else amount.removeprefix("-") if amount[0] == "-" else f"-{amount}"
+    )

@@ -21,6 +21,7 @@ from gateway.controlplane.catalog import route_endpoints
 from gateway.controlplane.classifiers_api import endpoints as classifiers_endpoints
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.context import ControlPlane
+from gateway.controlplane.costs_api import capacity_profiles, charges, crossover, load, serving
 from gateway.controlplane.credit_api import endpoints as credit_endpoints
 from gateway.controlplane.credit_api.watch_credit import CreditWatch
 from gateway.controlplane.database import Database
@@ -41,6 +42,8 @@ from gateway.controlplane.reports_api import endpoints as reports_endpoints
 from gateway.controlplane.reports_api import feedback_endpoints, reconciliation, savings
 from gateway.controlplane.reports_api.watch_drift import DriftWatch
 from gateway.controlplane.request_edge import RequestEdge
+from gateway.controlplane.shadow_api import endpoints as shadow_endpoints
+from gateway.controlplane.shadow_api.watch_shadow import ShadowWatch
 from gateway.controlplane.tls import get_tls_context
 from gateway.snapshot.publish import FilePlace, RedisPlace, SnapshotPlace
 
@@ -94,6 +97,12 @@ def _routes() -> APIRouter:
         reconciliation.router,
         savings.router,
         feedback_endpoints.router,
+        capacity_profiles.router,
+        charges.router,
+        crossover.router,
+        load.router,
+        serving.router,
+        shadow_endpoints.router,
     ):
         protected.include_router(router)
     receipts = APIRouter(dependencies=[Depends(require_principal_or_data_plane)])
@@ -154,6 +163,17 @@ def _make_drift_watch(control_plane: ControlPlane) -> DriftWatch:
     )
 
 
+def _make_shadow_watch(control_plane: ControlPlane) -> ShadowWatch:
+    config = control_plane.config
+    return ShadowWatch(
+        control_plane.database,
+        control_plane.publisher.publish_soon,
+        clock=control_plane.clock,
+        poll_seconds=config.shadow_poll_ms / 1000,
+        webhook_url=config.alarm_webhook_url,
+    )
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     control_plane: ControlPlane = app.state.control_plane
@@ -170,11 +190,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         poll_seconds=control_plane.config.credit_poll_ms / 1000,
     )
     drift = _make_drift_watch(control_plane)
+    shadow = _make_shadow_watch(control_plane)
     loops = (
         publisher.run(),
         alerts.run(),
         credit.run(),
         drift.run(),
+        shadow.run(),
         control_plane.waiting_events.run(),
     )
     running = [asyncio.create_task(loop) for loop in loops]
@@ -186,6 +208,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.gather(*running, return_exceptions=True)
         await alerts.close()
         await drift.close()
+        await shadow.close()
         await publisher.close()
         await control_plane.engine_client.aclose()
         control_plane.passwords.close()

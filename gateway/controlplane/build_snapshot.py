@@ -143,6 +143,7 @@ def _route_entry(route: Route, names: Mapping[str, str]) -> model.Route:
         queue=model.QueuePolicy(**queue),
         fallbacks=tuple(names[one] for one in route.fallbacks if one in names),
         tiers=None if route.tiers is None else _tier_policy(route.tiers, names),
+        shadow=None if route.shadow is None else _shadow_policy(route.shadow, names),
     )
 
 
@@ -152,6 +153,13 @@ def _tier_policy(kept: Mapping[str, Any], names: Mapping[str, str]) -> model.Tie
         {"name": tier["name"], "route": names.get(tier["route_id"], "")} for tier in kept["tiers"]
     ]
     return msgspec.convert({**kept, "tiers": tiers}, model.TierPolicy)
+
+
+def _shadow_policy(kept: Mapping[str, Any], names: Mapping[str, str]) -> model.ShadowPolicy:
+    """Return the part of the policy that data planes go by."""
+    judge = kept["judge_route_id"]
+    named = None if judge is None else names.get(judge)
+    return msgspec.convert({**kept, "judge_route": named}, model.ShadowPolicy)
 
 
 def _frozen(values: list[str] | None) -> tuple[str, ...] | None:

@@ -22,7 +22,7 @@ class ControlPlaneConfig:
     receipts alone (the data plane relays them); None: nobody may use that way. ``redis_url`` and
     ``state_dir`` say where Snapshots are published; None leaves that place out.
     ``alarm_webhook_url`` is told when token counts drift from the engines' own by more than
-    ``drift_rule`` for so long. ``public_base_url`` is the data plane's address as callers know it, for the pages.
+    ``drift_rule`` for so long, and what shadow evaluation finds wrong. ``public_base_url`` is the data plane's address as callers know it, for the pages.
 
     Raises :class:`ControlPlaneConfigError`.
     """
@@ -43,6 +43,7 @@ class ControlPlaneConfig:
     drift_poll_ms: int = 60_000
     drift_rule: DriftRule = field(default_factory=DriftRule)
     drift_alarm_seconds: float = 600.0
+    shadow_poll_ms: int = 60_000
     alarm_webhook_url: str | None = field(default=None, repr=False)
     max_body_bytes: int = 1024 * 1024
 

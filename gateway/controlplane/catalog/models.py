@@ -123,7 +123,8 @@ class Route(Base):
 
     ``queue_…`` say how its requests wait; None is the default of the Snapshot's QueuePolicy.
     ``fallbacks`` are the ids of other routes, tried in this order when this one cannot serve.
-    ``tiers`` is a TierPolicy of the Snapshot's whose tiers name their routes by ``route_id``.
+    ``tiers`` is a TierPolicy of the Snapshot's whose tiers name their routes by ``route_id``,
+    ``shadow`` its ShadowPolicy with what follows from it, None without tiers.
     """
 
     __tablename__ = "routes"
@@ -140,6 +141,7 @@ class Route(Base):
             "cardinality(fallbacks) <= 8 AND NOT id = ANY (fallbacks)", name="fallbacks_few"
         ),
         CheckConstraint("jsonb_typeof(tiers) = 'object'", name="tiers_object"),
+        CheckConstraint("jsonb_typeof(shadow) = 'object'", name="shadow_object"),
     )
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -152,7 +154,28 @@ class Route(Base):
         ARRAY(Text), default=list, server_default=text("'{}'::text[]")
     )
     tiers: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    shadow: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     removed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
     deployment: Mapped[Deployment] = relationship(lazy="raise")
+
+
+class TierPolicyVersion(Base):
+    """One tier policy that a route has had; the highest version is in effect. Never changed.
+
+    ``figures`` are what an automatic change went by; a ``policy`` of NULL: it had none then.
+    """
+
+    __tablename__ = "tier_policy_versions"
+    __table_args__ = (
+        CheckConstraint("version > 0", name="version_positive"),
+        CheckConstraint("jsonb_typeof(policy) = 'object'", name="policy_object"),
+    )
+
+    route_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, primary_key=True)
+    policy: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    made_by: Mapped[str] = mapped_column(Text)  # a MadeBy of tier_versions.py
+    figures: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    made_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

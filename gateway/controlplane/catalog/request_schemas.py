@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from gateway.controlplane.catalog.engine_address import normalize_engine_address
+from gateway.controlplane.catalog.shadow_schemas import ShadowPolicyRequest
 from gateway.controlplane.catalog.tier_schemas import TierPolicyRequest
 from gateway.controlplane.text_fields import ModelName, Name, check_no_space, check_visible
 
@@ -200,11 +201,13 @@ class _RouteSettings(_Request):
     """``fallbacks`` are other routes, by id or public name, in the order in which they are tried.
 
     ``tiers`` replace those there were, the whole policy; null: the route's own deployment serves.
+    ``shadow`` likewise, only with tiers; it goes with them.
     """
 
     queue: QueueChange | None = None
     fallbacks: Fallbacks | None = None
     tiers: TierPolicyRequest | None = None
+    shadow: ShadowPolicyRequest | None = None
 
 
 class NewRouteRequest(_RouteSettings):

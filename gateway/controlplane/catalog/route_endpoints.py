@@ -45,9 +45,13 @@ async def get_route(route: str, session: ReadSessionDep) -> RouteAnswer:
 
 
 @router.patch("/routes/{route:path}")
-async def change_route(route: str, wanted: RouteChange, session: WriteSessionDep) -> RouteAnswer:
+async def change_route(
+    route: str, wanted: RouteChange, session: WriteSessionDep, control_plane: ControlPlaneDep
+) -> RouteAnswer:
     """Change what is given: where it leads, how its requests wait, what it falls back to."""
-    found = await route_service.change_route(session, route=route, changes=wanted.get_given())
+    found = await route_service.change_route(
+        session, route=route, changes=wanted.get_given(), now=control_plane.clock()
+    )
     return RouteAnswer.of(found, await repository.map_route_names(session))
 
 

@@ -11,7 +11,9 @@ from gateway.controlplane.catalog import repository
 from gateway.controlplane.catalog.models import Route
 from gateway.controlplane.catalog.request_schemas import QueueChange
 from gateway.controlplane.catalog.service import begin_change, check_given
+from gateway.controlplane.catalog.shadow_service import find_route_with_judge, make_shadow_policy
 from gateway.controlplane.catalog.tier_service import find_route_with_tier, make_policy
+from gateway.controlplane.catalog.tier_versions import MadeBy, record_version
 from gateway.controlplane.database import WriteSession
 from gateway.controlplane.errors import ConflictError, InvalidRequestError
 from gateway.controlplane.unique_rows import add_unique
@@ -31,25 +33,27 @@ async def create_route(
     await begin_change(session)
     target = await repository.get_deployment(session, deployment)
     route = Route(id=new_id("route"), name=name, deployment=target, created_at=now, fallbacks=[])
-    await _apply(session, route, settings or {})
+    await _apply(session, route, settings or {}, now)
     await add_unique(session, route, taken_message="There is a route with this name.")
     return route
 
 
-async def change_route(session: WriteSession, *, route: str, changes: Mapping[str, Any]) -> Route:
+async def change_route(
+    session: WriteSession, *, route: str, changes: Mapping[str, Any], now: datetime
+) -> Route:
     """Change what was given of the route (id or public name)."""
     check_given(changes)
     await begin_change(session)
     found = await repository.get_route_by_id_or_name(session, route)
-    await _apply(session, found, changes)
+    await _apply(session, found, changes, now)
     return found
 
 
 async def remove_route(session: WriteSession, *, route: str, now: datetime) -> Route:
     """Take the route (id or public name) away, once nothing names it; its prices stay in the books.
 
-    Raises :class:`ConflictError` when another route falls back to it or has it as a tier, or a rate
-    limit holds for it.
+    Raises :class:`ConflictError` when another route falls back to it, has it as a tier or as a judge,
+    or a rate limit holds for it.
     """
     await begin_change(session)
     found = await repository.get_route_by_id_or_name(session, route)
@@ -63,24 +67,38 @@ async def remove_route(session: WriteSession, *, route: str, now: datetime) -> R
         raise ConflictError(
             f"The route {tiered.name} has this one as a tier; change its tiers first."
         )
+    judged = await find_route_with_judge(session, found.id)
+    if judged is not None:
+        raise ConflictError(
+            f"This route judges the answers of {judged.name}; change its shadow policy first."
+        )
     if await repository.has_limits(session, found.id):
         raise ConflictError("A rate limit names this route; remove the limit first.")
     found.removed_at = now
     return found
 
 
-async def _apply(session: WriteSession, route: Route, given: Mapping[str, Any]) -> None:
+async def _apply(
+    session: WriteSession, route: Route, given: Mapping[str, Any], now: datetime
+) -> None:
     for name, value in given.items():
         if name == "queue":
             _set_queue(route, value)
         elif name == "fallbacks":
             route.fallbacks = await _find_fallbacks(session, route, value or ())
-        elif name == "tiers":
-            route.tiers = None if value is None else await make_policy(session, route, value)
         elif name == "deployment":
             route.deployment = await repository.get_deployment(session, value)
-        else:
+        elif name not in ("tiers", "shadow"):
             raise AssertionError(f"a route has no {name}")
+    if "tiers" in given:
+        wanted = given["tiers"]
+        route.tiers = None if wanted is None else await make_policy(session, route, wanted)
+        if route.tiers is None:
+            route.shadow = None
+        await record_version(session, route, made_by=MadeBy.ADMIN, now=now)
+    if "shadow" in given:
+        shadow = given["shadow"]
+        route.shadow = None if shadow is None else await make_shadow_policy(session, route, shadow)
 
 
 def _set_queue(route: Route, change: QueueChange | None) -> None:

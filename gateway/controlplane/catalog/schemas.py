@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
+from gateway.controlplane.catalog.shadow_schemas import ShadowPolicyAnswer
 from gateway.controlplane.catalog.tier_schemas import TierPolicyAnswer
 
 
@@ -137,6 +138,7 @@ class RouteAnswer(BaseModel):
     queue: QueueAnswer
     fallbacks: list[str]
     tiers: TierPolicyAnswer | None  # null: it has none
+    shadow: ShadowPolicyAnswer | None  # null: no request is looked at twice
     created_at: datetime
 
     @classmethod
@@ -157,6 +159,7 @@ class RouteAnswer(BaseModel):
             ),
             fallbacks=[names[one] for one in route.fallbacks if one in names],
             tiers=None if route.tiers is None else TierPolicyAnswer.of(route.tiers, names),
+            shadow=None if route.shadow is None else ShadowPolicyAnswer.of(route.shadow, names),
             created_at=route.created_at,
         )
 

@@ -22,10 +22,12 @@ from pydantic import (
 from billing.money import format_amount, parse_amount
 from gateway.controlplane.money_fields import exact_text
 from gateway.controlplane.text_fields import MAX_NAME_CHARACTERS, ModelName
+from gateway.snapshot.model import CascadePolicy
 
 MAX_TIERS = 8
 MAX_PROJECTS = 1000
 SHARE_DECIMALS = 4
+_CASCADE = CascadePolicy()
 
 # In headers, metrics and receipts.
 TierName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
@@ -56,6 +58,37 @@ class TierRequest(BaseModel):
     route: ModelName
 
 
+class CascadeWeightsRequest(BaseModel):
+    """What an answer's beginning counts for: a likelier one never lowers the confidence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bias: Annotated[float, Field(strict=True, ge=-100, le=100, allow_inf_nan=False)]
+    mean_logprob: Annotated[float, Field(strict=True, ge=0, le=100, allow_inf_nan=False)]
+    min_logprob: Annotated[float, Field(strict=True, ge=0, le=100, allow_inf_nan=False)]
+    prompt_score: Annotated[float, Field(strict=True, ge=-100, le=0, allow_inf_nan=False)]
+
+
+class CascadeRequest(BaseModel):
+    """How a tier below the last answers first; what is left out has the Snapshot's default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: Annotated[int, Field(strict=True, ge=1, le=256)] = _CASCADE.tokens
+    keep_at: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = (
+        _CASCADE.keep_at
+    )
+    decide_ms: Annotated[float, Field(strict=True, gt=0, le=10_000, allow_inf_nan=False)] = (
+        _CASCADE.decide_ms
+    )
+    weights: CascadeWeightsRequest = CascadeWeightsRequest(
+        bias=_CASCADE.weights.bias,
+        mean_logprob=_CASCADE.weights.mean_logprob,
+        min_logprob=_CASCADE.weights.min_logprob,
+        prompt_score=_CASCADE.weights.prompt_score,
+    )
+
+
 class TierPolicyRequest(BaseModel):
     """Tiers from the cheapest to the dearest, and where each but the first begins.
 
@@ -75,6 +108,7 @@ class TierPolicyRequest(BaseModel):
         dict[ProjectId, Thresholds], Field(max_length=MAX_PROJECTS, default_factory=dict)
     ]
     classifier: ClassifierName | None = None
+    cascade: CascadeRequest | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -113,11 +147,12 @@ class TierPolicyAnswer(BaseModel):
     saving_share: str | None
     project_thresholds: dict[str, list[float]]
     classifier: str | None
+    cascade: CascadeRequest | None  # null: whoever is chosen answers
 
     @classmethod
     def of(cls, kept: Mapping[str, Any], names: Mapping[str, str]) -> Self:
         """Return the answer about a policy as the database keeps it."""
-        share = kept.get("saving_share")
+        share, cascade = kept.get("saving_share"), kept.get("cascade")
         return cls(
             tiers=[
                 TierAnswer(name=tier["name"], route=names.get(tier["route_id"], tier["route_id"]))
@@ -130,4 +165,5 @@ class TierPolicyAnswer(BaseModel):
             saving_share=None if share is None else format_amount(Decimal(share)),
             project_thresholds=kept["project_thresholds"],
             classifier=kept.get("classifier"),
+            cascade=None if cascade is None else CascadeRequest(**cascade),
         )

@@ -60,7 +60,11 @@ async def make_policy(
         "project_thresholds": wanted.project_thresholds,
         "classifier": wanted.classifier,
     }
-    return kept if share is None else {**kept, "saving_share": format_amount(share)}
+    if share is not None:
+        kept["saving_share"] = format_amount(share)
+    if wanted.cascade is not None:
+        kept["cascade"] = wanted.cascade.model_dump()
+    return kept
 
 
 async def find_route_with_tier(session: WriteSession, route_id: str) -> Route | None:

@@ -10,7 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from billing.money import format_amount
 from billing.usage.report import UsageGrouping
-from billing.usage.savings import RouteSavings, SavingsFilter, TierSavings, report_savings
+from billing.usage.savings import (
+    OwnCost,
+    RouteSavings,
+    SavingsFilter,
+    TierSavings,
+    report_savings,
+)
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
 from gateway.controlplane.reports_api.usage_span import choose_span
 from gateway.controlplane.text_fields import IdQuery
@@ -52,12 +58,36 @@ class TierSavingsAnswer(SavingsAnswer):
         return cls(tier=sums.tier, **_sums_of(sums))
 
 
+class OwnCostAnswer(BaseModel):
+    """What calls of one purpose have cost the platform; ``unrated_calls`` are in no sum."""
+
+    calls: int
+    cost: str
+    unrated_calls: int
+
+    @classmethod
+    def of(cls, own: OwnCost) -> Self:
+        """Return the answer about such calls of one route."""
+        return cls(
+            calls=own.calls,
+            cost=format_amount(own.cost),
+            unrated_calls=own.unrated_calls,
+        )
+
+
 class RouteSavingsAnswer(BaseModel):
-    """One route in one currency; the dearest tier first."""
+    """One route in one currency; the dearest tier first.
+
+    ``net_saving`` is the saving less what shadow evaluation has cost, and less what the answers have
+    that a cascade gave up for a dearer tier's.
+    """
 
     route: str
     currency: str
     total: SavingsAnswer
+    shadow: OwnCostAnswer
+    cascade: OwnCostAnswer
+    net_saving: str
     tiers: list[TierSavingsAnswer]
 
     @classmethod
@@ -67,6 +97,9 @@ class RouteSavingsAnswer(BaseModel):
             route=savings.route,
             currency=savings.currency,
             total=SavingsAnswer.of(savings.total),
+            shadow=OwnCostAnswer.of(savings.shadow),
+            cascade=OwnCostAnswer.of(savings.cascade),
+            net_saving=format_amount(savings.net_saving),
             tiers=[TierSavingsAnswer.of_tier(one) for one in savings.tiers],
         )
 

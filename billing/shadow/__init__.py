@@ -1,0 +1,1 @@
+"""What shadow evaluation costs and what it has found, in PostgreSQL."""

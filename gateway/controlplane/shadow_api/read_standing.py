@@ -1,0 +1,107 @@
+"""A route's standing, read from the database and worked out beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from billing.shadow.observations import Observed, count_scores, list_observed
+from gateway.controlplane.catalog.models import Route
+from gateway.controlplane.catalog.tier_versions import list_tier_versions
+from gateway.controlplane.classifiers_api.models import Classifier
+from gateway.controlplane.database import ReadSession
+from gateway.controlplane.errors import ConflictError
+from gateway.controlplane.shadow_api.standing import MOST_OBSERVATIONS, Standing, judge_standing
+from routing.complexity.answer_scores import ScoringMethod
+
+
+@dataclass(frozen=True, slots=True)
+class RouteStanding:
+    """What was judged, of which span, and by which policies."""
+
+    route_id: str
+    route: str
+    policy: dict[str, Any]
+    tiers: dict[str, Any]
+    from_at: datetime  # of the curve
+    changed_at: datetime  # from where the floor counts
+    to_at: datetime
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    observed: list[Observed]
+    since_change: list[Observed]
+    scores_before: list[int]
+    scores_now: list[int]
+    draws_curves: bool
+
+
+async def read_standing(
+    session: ReadSession,
+    route: Route,
+    *,
+    now: datetime,
+    project_id: str | None = None,
+    draws_curves: bool = True,
+) -> RouteStanding:
+    """Return how the route's tiers stand, by one project's requests if one is named.
+
+    Without ``draws_curves`` nothing is proposed: they are most of the work.
+
+    Raises :class:`ConflictError` for a route that is not shadowed.
+    """
+    policy, tiers = route.shadow, route.tiers
+    if policy is None or tiers is None:
+        raise ConflictError("This route has no shadow policy.", param="route")
+    window = timedelta(hours=policy["window_hours"])
+    from_at = changed_at = now - window
+    name = tiers.get("classifier")
+    classifier = None if name is None else await session.get(Classifier, name)
+    if classifier is not None:
+        from_at = changed_at = max(from_at, classifier.updated_at)
+    versions = await list_tier_versions(session, route.id, limit=1)
+    if versions:
+        changed_at = max(changed_at, versions[0].made_at)
+    observed = await list_observed(
+        session,
+        route_id=route.id,
+        from_at=from_at,
+        to_at=now,
+        methods=_methods_of(policy),
+        most=MOST_OBSERVATIONS,
+        project_id=project_id,
+    )
+    evidence = _Evidence(
+        observed=observed,
+        since_change=[one for one in observed if one.at >= changed_at],
+        scores_before=await count_scores(
+            session, route_id=route.id, from_at=from_at - window, to_at=from_at
+        ),
+        scores_now=await count_scores(session, route_id=route.id, from_at=from_at, to_at=now),
+        draws_curves=draws_curves,
+    )
+    standing = await asyncio.to_thread(_judge, policy, tiers, evidence)
+    return RouteStanding(route.id, route.name, policy, tiers, from_at, changed_at, now, standing)
+
+
+def _judge(policy: dict[str, Any], tiers: dict[str, Any], evidence: _Evidence) -> Standing:
+    return judge_standing(
+        policy,
+        tiers,
+        observed=evidence.observed,
+        since_change=evidence.since_change,
+        scores_before=evidence.scores_before,
+        scores_now=evidence.scores_now,
+        draws_curves=evidence.draws_curves,
+    )
+
+
+def _methods_of(policy: dict[str, Any]) -> list[str]:
+    """Return as what the present method is told in scores."""
+    if policy["method"] != "exact":
+        return [policy["method"]]
+    return [ScoringMethod.JSON if policy["check"] is None else ScoringMethod.CHECK]
