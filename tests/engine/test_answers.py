@@ -67,10 +67,10 @@ CASES: dict[str, Json] = {
         "Weather in Paris?",
         tools=[_WEATHER],
         tool_choice={"type": "function", "function": {"name": "get_weather"}},
-        max_tokens=48,
+        max_tokens=96,
     ),
     "tool_required": ask(
-        "Weather in Paris?", tools=[_WEATHER], tool_choice="required", max_tokens=64
+        "Weather in Paris?", tools=[_WEATHER], tool_choice="required", max_tokens=96
     ),
     "tool_auto": ask("Weather in Paris?", tools=[_WEATHER], tool_choice="auto"),
     "system_and_turns": {
@@ -144,6 +144,7 @@ def test_what_was_forced_is_there(pair: Pair) -> None:
     forced = ask_gateway(pair, CASES["json_schema"]).json()["choices"][0]["message"]["content"]
     assert set(json.loads(forced)) == {"name", "age"}
     message = ask_gateway(pair, CASES["tool_named"]).json()["choices"][0]["message"]
+    assert "tool_calls" in message, message
     [call] = message["tool_calls"]
     assert call["function"]["name"] == "get_weather"
     assert set(json.loads(call["function"]["arguments"])) == {"city"}
