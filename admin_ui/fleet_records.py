@@ -55,11 +55,18 @@ class Tier(Record, frozen=True, kw_only=True):
     route: str
 
 
+class Cascade(Record, frozen=True, kw_only=True):
+    """From which confidence the answer of a tier that answers first is kept."""
+
+    keep_at: float
+
+
 class TierPolicy(Record, frozen=True, kw_only=True):
     """A route's tiers, from the cheapest to the dearest, and where each but the first begins."""
 
     tiers: tuple[Tier, ...]
     thresholds: tuple[float, ...]
+    cascade: Cascade | None = None
 
 
 class LedRoute(Record, frozen=True, kw_only=True):

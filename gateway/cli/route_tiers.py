@@ -6,12 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.cli import cascade_options as cascades
 from gateway.cli import fleet_options as fleet
 from gateway.cli.control_client import ControlClient
 from gateway.cli.errors import CliError
 from gateway.cli.options import JsonOption, StateDirOption, load
 from gateway.cli.output import Columns, print_json, print_table
 
+_ShareOption = Annotated[
+    str | None, typer.Option(help="The part of the saving that the customer keeps: 0.5 is half.")
+]
+_ProjectOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PROJECT_ID=SCORE[,SCORE]", help="A project's own thresholds; repeat it."),
+]
 _COLUMNS: Columns = (("TIER", "name"), ("ROUTE", "route"), ("FROM SCORE", "threshold"))
 
 
@@ -35,19 +43,16 @@ def set_tiers(
     charge: Annotated[
         str | None, typer.Option(help="as_served, as_requested or saving_shared.")
     ] = None,
-    saving_share: Annotated[
-        str | None,
-        typer.Option(help="The part of the saving that the customer keeps: 0.5 is half."),
-    ] = None,
-    project_threshold: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PROJECT_ID=SCORE[,SCORE]", help="A project's own thresholds; repeat it."
-        ),
-    ] = None,
+    saving_share: _ShareOption = None,
+    project_threshold: _ProjectOption = None,
     classifier: Annotated[
         str | None, typer.Option(help="The weights that score; if not given, the shipped ones.")
     ] = None,
+    cascade: cascades.CascadeOption = False,
+    cascade_tokens: cascades.TokensOption = None,
+    keep_at: cascades.KeepAtOption = None,
+    decide_ms: cascades.DecideOption = None,
+    cascade_weights: cascades.WeightsOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,6 +70,13 @@ def set_tiers(
             for project, text in fleet.parse_pairs(project_threshold or (), "--project-threshold")
         },
         "classifier": classifier,
+        "cascade": cascades.read_cascade(
+            is_wanted=cascade,
+            tokens=cascade_tokens,
+            keep_at=keep_at,
+            decide_ms=decide_ms,
+            weights=cascade_weights,
+        ),
     }
     given = {name: value for name, value in policy.items() if value is not None}
     _change(load(state_dir), route, given, as_json=as_json)
@@ -86,7 +98,9 @@ def write_tiers(policy: dict[str, Any] | None) -> str | None:
         f"{tier['name']}={tier['route']}" + ("" if start is None else f" from {start:g}")
         for tier, start in zip(policy["tiers"], starts, strict=True)
     ]
-    return f"{', '.join(steps)}; {policy['charge']}"
+    cascade = policy["cascade"]
+    kept = "" if cascade is None else f"; kept from a confidence of {cascade['keep_at']:g}"
+    return f"{', '.join(steps)}; {policy['charge']}{kept}"
 
 
 def _change(settings: Any, route: str, policy: dict[str, Any] | None, *, as_json: bool) -> None:
@@ -107,6 +121,8 @@ def _change(settings: Any, route: str, policy: dict[str, Any] | None, *, as_json
     print_table(rows, _COLUMNS, empty="")
     share = "" if kept["saving_share"] is None else f", {kept['saving_share']} of it the customer's"
     print(f"{kept['default_tier']} without a score; charged {kept['charge']}{share}.")
+    if kept["cascade"] is not None:
+        print(cascades.write_cascade(kept["cascade"]))
 
 
 def _scores(text: str) -> list[float]:

@@ -91,9 +91,8 @@ class ActiveRequest:
         guess: Guess | None,
         counts: RequestCounts | None = None,
     ) -> None:
-        """Start the state of an admitted request; ``clock`` is the event loop's."""
         self.identity = identity
-        self.clock = clock
+        self.clock = clock  # of the event loop
         self.reservation = reservation  # None: no limit and no budget holds for it
         self.guess = guess  # None: nobody has needed one
         self.route = route  # that serves it
@@ -228,9 +227,15 @@ class ActiveRequest:
     def note_first_token(self) -> None:
         """The first piece of the answer came."""
         self.first_token_at_us = time.time_ns() // 1000
-        if self._attempt is not None:
-            self._attempt.first_token(self.clock())
-            self._note_success()
+        self.note_engine_began()
+
+    def note_engine_began(self) -> None:
+        """The engine answers; the client may not see it yet. One that answers has not failed."""
+        if self._attempt is None:
+            return
+        self._attempt.first_token(self.clock())
+        if self.replica is not None and self.replica.watch is not None:
+            self.replica.watch.note_success()
 
     def client_left(self) -> None:
         """Note that the client left, and end the engine's work for it."""
@@ -261,8 +266,7 @@ class ActiveRequest:
         counts, replica = self.stream_usage, self.replica
         if self.first_token_at_us is None or counts is None or replica is None:
             return
-        usage = counts.total() if counts.is_known else None
-        if usage is None or usage == self._progress_usage:
+        if not counts.is_known or (usage := counts.total()) == self._progress_usage:
             return
         self._progress_usage = usage
         if self._attempt is not None and usage.output_tokens is not None:
@@ -282,20 +286,9 @@ class ActiveRequest:
         """Tell whether the last progress record is older than ``every_seconds``."""
         return self.stream_usage is not None and now - self._progress_at >= every_seconds
 
-    def _note_success(self) -> None:
-        """A replica that answers has not failed, however slow its health check is."""
-        if self.replica is not None and self.replica.watch is not None:
-            self.replica.watch.note_success()
-
-    @property
-    def cost(self) -> float:
-        """Tokens of work, as guessed; 0 where nothing waits for it."""
-        guess = self.guess
-        return 0.0 if guess is None else float(guess.input_tokens + guess.output_tokens)
-
     @property
     def real_cost(self) -> float | None:
-        """What the request took of its engine, in the unit of :attr:`cost`; None if nobody knows."""
+        """What the request took of its engine, in tokens; None if nobody knows."""
         usage = self.usage if self.stream_usage is None else self.stream_usage.total()
         tokens, output = usage.input_tokens, usage.output_tokens
         return None if tokens is None and output is None else float((tokens or 0) + (output or 0))

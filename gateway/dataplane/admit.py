@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from billing.usage.event import TierDecision
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.plane import DataPlane
+    from gateway.dataplane.reply_gate import ReplyGate
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.openai_schema.requests import GenerationRequest
     from gateway.snapshot.model import ApiKeyEntry
@@ -38,6 +39,7 @@ class Arrival(NamedTuple):
     at_us: int  # microseconds since the epoch
     tier: TierDecision | None = None  # by which ``route`` was chosen for the one asked for
     conversation: int | None = None  # hash of what names it, where tiers are remembered
+    gate: ReplyGate | None = None  # None: replies are relayed as they come
 
 
 async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> ActiveRequest:

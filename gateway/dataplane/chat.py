@@ -28,12 +28,15 @@ from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.admit import Arrival, admit
 from gateway.dataplane.answer import WholeAnswer, decision_lines, error_answer
 from gateway.dataplane.authenticate import authenticate
+from gateway.dataplane.cascade.plan import plan_cascade
+from gateway.dataplane.cascade.try_cascade import try_cascade
 from gateway.dataplane.choose_route import choose_route
 from gateway.dataplane.choose_tier import choose_tier
 from gateway.dataplane.ended_errors import ClientGoneError
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import backend_error
 from gateway.dataplane.read_request import parse_request, read_body
+from gateway.dataplane.shadow.runner import begin_look, sample_request, tap_answer
 from gateway.dataplane.standing import add_standing, count_replay
 from gateway.dataplane.try_routes import try_routes
 from gateway.errors import ApiError
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.serving_table import ServedRoute
+    from gateway.dataplane.shadow.sample import Sample
 
 # We have tried elsewhere already: SDKs that do so by themselves would multiply it.
 _NO_MORE_RETRIES = b"x-should-retry: false\r\n"
@@ -88,13 +92,23 @@ async def serve_generation(
 
 async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:
     """Take a request through steps 3 to 6, with the choice of a tier before them."""
-    if arrival.route.tiers is not None:
-        arrival = choose_tier(plane, arrival, arrival.route.tiers, exchange.headers)
+    sample: Sample | None = None
+    asked = arrival.route
+    if asked.tiers is not None:
+        arrival = choose_tier(plane, arrival, asked.tiers, exchange.headers)
+        if asked.route.shadow is not None:
+            sample = sample_request(plane, asked, arrival)
+            if sample is not None:
+                exchange = tap_answer(plane, sample, exchange)
     to_engine = engine_body(arrival.body, arrival.wanted, arrival.route)
+    cascade = None if asked.tiers is None else plan_cascade(arrival, asked.tiers, to_engine)
     request = await admit(plane, exchange, arrival)
     answer: WholeAnswer | None = None  # to send once the request is settled; streams need none
     try:
-        answer = await try_routes(plane, arrival, to_engine, request, exchange)
+        if cascade is None:
+            answer = await try_routes(plane, arrival, to_engine, request, exchange)
+        else:
+            answer = await try_cascade(plane, cascade, request, exchange)
     except (ApiError, BackendError) as error:
         answer = _answer_failure(request, error)
     finally:
@@ -102,6 +116,8 @@ async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) 
     if answer is not None:
         answer.headers += decision_lines(request, exchange)
         answer.send(exchange, arrival.request_id)
+    if sample is not None:
+        begin_look(plane, sample, request, answer)
 
 
 def _answer_failure(request: ActiveRequest, error: ApiError | BackendError) -> WholeAnswer | None:

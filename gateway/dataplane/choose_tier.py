@@ -151,7 +151,7 @@ class _Choice:
             elif has_budgets and route.find_price(caller.price_book_id, arrival.at_us) is None:
                 obstacles.append(TierReason.UNPRICED)
             else:
-                obstacles.append(_find_obstacle(route, demands, now))
+                obstacles.append(find_tier_obstacle(route, demands, now))
         place = find_tier(wanted.tier, obstacles, [_longest(route) for route in routes])
         against = obstacles[wanted.tier]
         if place is None and against is TierReason.UNPRICED:
@@ -198,7 +198,7 @@ class _Choice:
         return Remembered(names.index(kept.floor), names.index(kept.served))
 
 
-def _find_obstacle(route: ServedRoute, demands: RequestShape, now: float) -> TierReason | None:
+def find_tier_obstacle(route: ServedRoute, demands: RequestShape, now: float) -> TierReason | None:
     """Return what keeps all replicas of a tier from serving; None: one can."""
     found = {_obstacle_of(view, demands, now) for view in route.fleet.views}
     if None in found:

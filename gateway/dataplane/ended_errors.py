@@ -22,5 +22,9 @@ class BudgetEndedError(BackendError):
         self.budget = budget
 
 
+class LowConfidenceError(BackendError):
+    """The tier's answer is given up before any of it was sent: one above is to answer."""
+
+
 class GatewayStoppedError(BackendError):
     """We are stopping and cannot wait for the engine any longer."""

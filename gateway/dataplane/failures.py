@@ -8,12 +8,23 @@ from backends.errors import BackendError, ReplyTooLargeError
 from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.dispatch import NoReplicaError
-from gateway.dataplane.ended_errors import BudgetEndedError, ClientGoneError, GatewayStoppedError
+from gateway.dataplane.ended_errors import (
+    BudgetEndedError,
+    ClientGoneError,
+    GatewayStoppedError,
+    LowConfidenceError,
+)
 from gateway.dataplane.engine_errors import CONTEXT_CODE, EngineRefusalError, backend_error
 from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
 from routing.outcome import Outcome
 
-_NOT_THE_ENGINES = (ClientGoneError, BudgetEndedError, GatewayStoppedError, ReplyTooLargeError)
+_NOT_THE_ENGINES = (
+    ClientGoneError,
+    BudgetEndedError,
+    GatewayStoppedError,
+    LowConfidenceError,
+    ReplyTooLargeError,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from gateway.dataplane.serving_table import (
     ServingTable,
     build_serving_table,
 )
+from gateway.dataplane.shadow_state import ShadowState
 from gateway.dataplane.spend_source import SpendHolder
 from gateway.dataplane.sweep import sweep
 from gateway.dataplane.wake import Waker
@@ -72,6 +73,7 @@ class DataPlane:
         self.request_ids = RequestIds()
         self.estimator = Estimator()
         self.tier_memory = TierMemory()
+        self.shadows = ShadowState(config.workers)
         self.idempotency = make_idempotency(config, loop)
         self.limiter = self._make_limiter()
         self.active: set[ActiveRequest] = set()
@@ -129,6 +131,7 @@ class DataPlane:
     async def drain(self) -> None:
         """Refuse new requests; let running ones end, for ``drain_seconds`` at the most."""
         self.is_draining = True
+        self.shadows.stop()
         give_up_at = self.loop.time() + self.config.drain_seconds
         while self.active and self.loop.time() < give_up_at:  # noqa: ASYNC110 - once in a lifetime
             await asyncio.sleep(0.02)
@@ -162,6 +165,7 @@ class DataPlane:
             return  # not all of our own have met yet
         self._queues.set_share(places.workers, places.number)
         self.fleets.set_share(places.workers, places.number)
+        self.shadows.workers = places.workers
         self._rebuild_table()
 
     def _rebuild_table(self) -> None:
@@ -217,7 +221,7 @@ class DataPlane:
         return [*tasks, self.loop.create_task(self.classifiers.follow())]
 
     def _follow_spend(self) -> list[asyncio.Task[None]]:
-        config, holder = self.config, SpendHolder(self.limiter)
+        config, holder = self.config, SpendHolder(self.limiter, self.shadows.use_feed)
         tasks = []
         if config.spend_path is not None:
             source = FileSource(config.spend_path)

@@ -100,6 +100,8 @@ class _Pricer:
     def find_charge(self, close: CloseRecord, point: tuple[int, int]) -> LeftCharge | None:
         """Return what a request is charged; None if that is nothing, or no budget counts it."""
         identity, usage = close.identity, close.usage
+        if identity.shadow is not None:
+            return None  # the platform's own
         tokens, output = usage.input_tokens, usage.output_tokens
         if close.status not in BILLED_STATUSES or tokens is None or output is None:
             return None

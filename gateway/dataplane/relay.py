@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import Budget
 
 _LAST_BYTES_SECONDS = 0.5  # how long the engine may take to close a reply that is done
-_HELD_BYTES = 64 * 1024  # more before the answer's first piece is no opening any more
+HELD_BYTES = 64 * 1024  # more before the answer's first piece is no opening any more
 _STALLED_SECONDS = 300.0  # a client that takes nothing for so long has left, whatever TCP says
 
 
@@ -129,7 +129,7 @@ class StreamRelay:
     def _begin(self, out: bytes) -> bytes:
         """Return what is to be sent first, all of it; b"" while the answer has not begun."""
         self._held += out
-        if not self._editor.has_content and len(self._held) < _HELD_BYTES:
+        if not self._editor.has_content and len(self._held) < HELD_BYTES:
             return b""
         if not self._exchange.has_begun:
             self._exchange.begin_stream(200, self._headers)

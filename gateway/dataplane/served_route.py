@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -67,6 +67,8 @@ class ServedTiers:
     routes: tuple[ServedRoute, ...]  # as ``names``
     default: int
     predictor: Predictor | None  # None: nothing is scored
+    # Deployments whose engines have refused to tell log probabilities, since this Snapshot.
+    without_logprobs: set[str] = field(default_factory=set)
 
     def find_route(self, route_id: str) -> ServedRoute | None:
         """Return what answers by the route with this id: a tier, or what all fall back to."""

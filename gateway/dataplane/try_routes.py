@@ -54,11 +54,11 @@ def try_routes(
     :class:`BackendError`: what the client is to be told, of the latest attempt.
     """
     if not arrival.route.fallbacks:
-        return _try_route(plane, arrival, to_engine, request, exchange)
-    return _try_in_turn(plane, arrival, to_engine, request, exchange)
+        return try_route(plane, arrival, to_engine, request, exchange)
+    return try_in_turn(plane, arrival, to_engine, request, exchange)
 
 
-async def _try_in_turn(
+async def try_in_turn(
     plane: DataPlane,
     arrival: Arrival,
     to_engine: bytes,
@@ -67,24 +67,24 @@ async def _try_in_turn(
 ) -> WholeAnswer | None:
     """Ask the route, then its fallbacks. Raises as :func:`try_routes`."""
     try:
-        return await _try_route(plane, arrival, to_engine, request, exchange)
+        return await try_route(plane, arrival, to_engine, request, exchange)
     except (ApiError, BackendError) as error:
         latest = error
     for route in arrival.route.fallbacks:
         reason = _reason_to_fall_back(request, latest)
         if reason is None:
             break
-        if not await _follow(plane, arrival, request, route, reason):
+        if not await follow(plane, arrival, request, route, reason):
             continue
         body = engine_body(arrival.body, arrival.wanted, route)
         try:
-            return await _try_route(plane, arrival, body, request, exchange)
+            return await try_route(plane, arrival, body, request, exchange)
         except (ApiError, BackendError) as error:
             latest = error
     raise latest
 
 
-async def _try_route(
+async def try_route(
     plane: DataPlane,
     arrival: Arrival,
     body: bytes,
@@ -201,7 +201,7 @@ def _may_be_longer(fleet: Fleet, refused: Fleet) -> bool:
     )
 
 
-async def _follow(
+async def follow(
     plane: DataPlane, arrival: Arrival, request: ActiveRequest, route: ServedRoute, reason: str
 ) -> bool:
     """Turn the request into one of ``route``; False when it may not be served there."""

@@ -33,7 +33,9 @@ async def wait_turn(
     Raises :class:`UnavailableError` when the queue is full or the wait was too long, and
     :class:`ClientGoneError`.
     """
-    slot = queue.try_enter(request.cost)
+    guess = request.guess
+    cost = 0.0 if guess is None else float(guess.input_tokens + guess.output_tokens)
+    slot = queue.try_enter(cost)
     if slot is not None:
         return slot
     if request.is_client_gone:
@@ -47,7 +49,7 @@ async def wait_turn(
             organization_id=request.identity.organization_id,
             weight=_ONE_WEIGHT,
             priority=policy.priority,
-            cost=request.cost,
+            cost=cost,
             size=policy.size,
             deadline_seconds=policy.deadline_seconds,
         )

@@ -50,7 +50,7 @@ def whole_answer(
             error_code=error.code,
         )
         raise error
-    usage = _read_usage(body)
+    usage = read_usage(body)
     request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
     if route.rename is not None:
         body = route.rename.apply(body)
@@ -65,7 +65,16 @@ def whole_answer(
     return WholeAnswer(200, body, headers)
 
 
-def _read_usage(body: bytes) -> TokenUsage:
+def plain_body(connection: EngineConnection, body: bytes, limit_bytes: int) -> bytes:
+    """Return a reply's body without its encoding, of which its headers then say nothing.
+
+    Raises :class:`BackendError` for one that we cannot take off.
+    """
+    encoding = connection.headers.pop(b"content-encoding", b"identity").lower()
+    return body if encoding == b"identity" else _unpack(body, encoding, limit_bytes)
+
+
+def read_usage(body: bytes) -> TokenUsage:
     """Return the reply's counts; raise when the reply is no JSON object."""
     try:
         usage = _decode_reply(body).usage

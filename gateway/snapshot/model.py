@@ -144,6 +144,27 @@ class Tier(msgspec.Struct, frozen=True):
     route: str  # its public name
 
 
+class CascadeWeights(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an answer's beginning says of it: a logistic regression's weights.
+
+    The defaults are a guess and measured nowhere; ``forebay router calibrate-cascade`` fits others.
+    """
+
+    bias: float = 2.5
+    mean_logprob: float = 2.0  # of the first tokens; natural logarithms, 0 at most; never below 0
+    min_logprob: float = 0.25  # of the least likely of them; never below 0
+    prompt_score: float = -2.0  # the classifier's; never above 0
+
+
+class CascadePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a tier below the last answers first, and when the next above answers in its place."""
+
+    tokens: int = 16  # of the answer that are looked at, the first
+    keep_at: float = 0.5  # confidence, 0 to 1, from which the answer is kept
+    decide_ms: float = 400.0  # since the first token; then what has come decides
+    weights: CascadeWeights = CascadeWeights()
+
+
 class TierPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a route shares its requests among other routes by how hard they are.
 
@@ -161,6 +182,22 @@ class TierPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     saving_share: str = "1"  # decimal text, 0 to 1
     project_thresholds: dict[str, tuple[float, ...]] = {}  # by project id, in their place
     classifier: str | None = None  # which weights score; None: the shipped ones
+    cascade: CascadePolicy | None = None  # None: whoever is chosen answers
+
+
+class ShadowPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which of a route's requests another of its tiers is asked too, and how both are compared.
+
+    A method is ``exact`` (equal as JSON, or with a ``check`` whether each answer matches it),
+    ``agreement`` (of the words) or ``judge`` (the route ``judge_route`` scores both).
+    """
+
+    share: float  # of the requests that have a score, 0 to 1
+    daily_budget: str  # the most that its calls may cost in a day (UTC), decimal text
+    currency: str
+    method: str = "agreement"
+    check: str | None = None  # a regular expression of linear time, searched in an answer's text
+    judge_route: str | None = None  # its public name
 
 
 class Route(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,6 +210,7 @@ class Route(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: QueuePolicy = QueuePolicy()
     fallbacks: tuple[str, ...] = ()  # public names, tried in this order when this one cannot
     tiers: TierPolicy | None = None  # routes that serve it, by the prompt; none of them has tiers
+    shadow: ShadowPolicy | None = None  # only with tiers; None: no request is looked at twice
 
 
 class ClassifierWeights(msgspec.Struct, frozen=True, omit_defaults=True):

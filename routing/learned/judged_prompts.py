@@ -50,7 +50,7 @@ def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
         OSError: it cannot be read.
     """
     try:
-        rows = [_read_row(row, number) for number, row in enumerate(_rows(path), 1)]
+        rows = [_read_row(row, number) for number, row in enumerate(read_rows(path), 1)]
     except UnicodeDecodeError as error:
         raise DataError(f"{path.name} is not UTF-8") from error
     except csv.Error as error:
@@ -60,7 +60,8 @@ def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
     return rows
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield a file's rows by column. Raises as :func:`read_judged_prompts`, and as csv does."""
     if path.suffix == ".csv":
         csv.field_size_limit(_MAX_FIELD_CHARACTERS)
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark first

@@ -13,6 +13,7 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 from tests.fixtures.canned_control_api import EMAIL, PASSWORD, CannedControlApi, serve
+from tests.fixtures.canned_costs import add_costs
 from tests.fixtures.canned_figures import busy_week
 from tests.fixtures.served_admin_ui import serve_admin_ui
 
@@ -225,3 +226,35 @@ async def test_the_fleet_and_its_limits_fit_and_obey(
         ]
         assert watch.complaints == []
         assert watch.foreign == []
+
+
+async def test_costs_are_compared_and_drawn(
+    chromium: Browser, admin_url: str, api: CannedControlApi, tmp_path: Path
+) -> None:
+    add_costs(api)
+    overflow = "document.documentElement.scrollWidth - window.innerWidth"
+    for width, scheme in ((1280, "light"), (400, "dark")):
+        async with signed_in_page(chromium, admin_url, width=width, scheme=scheme) as (page, watch):
+            await page.get_by_test_id("page-costs").click()
+            await page.wait_for_url("**/costs")
+            await page.get_by_test_id("gpu-price").fill("2")
+            await page.get_by_test_id("tokens-per-second").fill("3000")
+            await page.get_by_test_id("ask-crossover").click()
+            await page.get_by_test_id("crossover-answer").wait_for()
+            answer = api.answers["/crossover"][1]["data"][0]["answer"]
+            assert await page.get_by_test_id("crossover-answer").inner_text() == answer
+            for chart in ("chart-crossing", "chart-fleets", "chart-load"):
+                drawings = await page.get_by_test_id(chart).locator("svg[role=img]").all()
+                sizes = [await drawing.is_visible() for drawing in drawings]
+                assert sizes == [width > 640, width <= 640]
+            assert await page.evaluate(overflow) <= 0
+            assert await page.get_by_test_id("gpu-price").input_value() == "2"
+            picture = tmp_path / f"costs-{width}.png"
+            await page.screenshot(path=picture, full_page=True)
+            assert picture.stat().st_size > 40_000
+            assert watch.complaints == []
+            assert watch.foreign == []
+            await page.get_by_test_id("tokens-per-second").fill("many")
+            await page.get_by_test_id("ask-crossover").click()
+            await page.get_by_test_id("crossover-problem").wait_for()
+            assert await page.evaluate(overflow) <= 0

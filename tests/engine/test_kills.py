@@ -114,6 +114,8 @@ def test_both_dead_is_an_honest_error(pair: Pair) -> None:
         assert reply.status_code in (502, 503), reply.text
         assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
         assert pair.plane.close_of(reply).status is RequestStatus.FAILED
+    for engine in pair.engines:  # its agent looks now and then
+        wait_for(lambda: engine.report()["state"] != "ready", "its agent has seen it end", 60)  # noqa: B023
     pair.wait_until_ready()
     assert ask_gateway(pair, BODY, route=BOTH).status_code == 200
 

@@ -87,6 +87,16 @@ def answer(words: list[str], *, prompt: int = 10, model: str = "small") -> list[
     return [*events, DONE]
 
 
+def with_logprobs(events: list[bytes], logprob: float) -> list[bytes]:
+    """Return a chat's events as vLLM writes them when asked for log probabilities."""
+    token = {"token": "x", "logprob": logprob, "bytes": [120], "top_logprobs": []}
+    told = b'"logprobs":' + encode({"content": [token]})
+    return [
+        each.replace(b'"logprobs":null', told) if b'"delta":{"content":"' in each else each
+        for each in events
+    ]
+
+
 def stream(*events: bytes) -> bytes:
     """Return a whole streamed reply, one piece of the chunked body per event."""
     return STREAM_HEAD + b"".join(piece(each) for each in events) + LAST_PIECE

@@ -13,6 +13,7 @@ from gateway.snapshot.model import (
     PriceEntry,
     Replica,
     Route,
+    ShadowPolicy,
     Snapshot,
     Tier,
     TierPolicy,
@@ -59,6 +60,7 @@ def make_tier_snapshot(
     large_url: str,
     dead_url: str,
     policy: TierPolicy | None = None,
+    shadow: ShadowPolicy | None = None,
     deployments: dict[str, dict[str, Any]] | None = None,
     fallbacks: tuple[str, ...] = (),
     budgets: tuple[Budget, ...] = (),
@@ -84,7 +86,7 @@ def make_tier_snapshot(
     }
     routes = {name: Route(f"route_{name}", name, f"dep_{name}_{version}") for name in urls}
     routes["auto"] = msgspec.structs.replace(
-        routes["auto"], tiers=policy or make_policy(), fallbacks=fallbacks
+        routes["auto"], tiers=policy or make_policy(), fallbacks=fallbacks, shadow=shadow
     )
     prices = tuple(
         PriceEntry(f"price_{name}", "pb_1", f"route_{name}", 0, "EUR", price, price)

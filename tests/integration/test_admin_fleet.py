@@ -65,6 +65,9 @@ async def test_the_fleet_with_its_engines(
     api.answers["/routes"][1]["data"][0]["tiers"] = {"tiers": tiers, "thresholds": [0.1]}
     routes = rows((await browser.get("/fleet")).text, "fleet-route")
     assert words(routes[0]) == "smollm2 smollm2 (small), smollm2-deep (large from 0.1) —"
+    api.answers["/routes"][1]["data"][0]["tiers"]["cascade"] = {"tokens": 16, "keep_at": 0.6}
+    routes = rows((await browser.get("/fleet")).text, "fleet-route")
+    assert "(large from 0.1); kept from a confidence of 0.6 —" in words(routes[0])
 
 
 @pytest.mark.parametrize(

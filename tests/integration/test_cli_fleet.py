@@ -265,6 +265,16 @@ def test_a_route_gets_tiers(forebay: Commands) -> None:
     assert policy is not None
     assert (policy.thresholds, policy.default_tier) == ((-0.1,), "large")
     assert "small=cheap, large=dear from -0.1; saving_shared" in forebay.run("routes", "list")
+    said = forebay.run(
+        *("routes", "set-tiers", "auto", "--tier", "small=cheap", "--tier", "large=dear"),
+        *("--threshold", "-0.1", "--keep-at", "0.6", "--cascade-weights", "1,2,0.5,-3"),
+    )
+    assert "from a confidence of 0.6, by 16 tokens or 400 ms; bias 1, mean_logprob 2" in said
+    policy = forebay.snapshot().routes["auto"].tiers
+    assert policy is not None
+    assert policy.cascade is not None
+    assert (policy.cascade.keep_at, policy.cascade.weights.prompt_score) == (0.6, -3)
+    assert "as_served; kept from a confidence of 0.6" in forebay.run("routes", "list")
     said = forebay.refuse(
         *("routes", "set-tiers", "auto", "--tier", "small=cheap", "--tier", "large=nothing"),
         *("--threshold", "0.1"),
@@ -276,9 +286,24 @@ def test_a_route_gets_tiers(forebay: Commands) -> None:
             ("--tier", "a=cheap", "--threshold", "0", "--project-threshold", "proj_1=x"),
             "'x' is no list of scores",
         ),
+        (
+            ("--tier", "a=cheap", "--threshold", "0", "--cascade-weights", "1,2"),
+            "'1,2' is not four numbers",
+        ),
     ):
         assert says in forebay.refuse("routes", "set-tiers", "auto", *options)
     assert "tier" in forebay.refuse("routes", "remove", "cheap")
+    said = forebay.run(
+        *("routes", "set-shadow", "auto", "--share", "0.02", "--daily-budget", "1.50"),
+        *("--currency", "EUR", "--quality-floor", "0.9"),
+    )
+    assert "2.0% of its requests, by agreement, for 1.5 EUR a day at most; floor 0.9." in said
+    assert forebay.run("router", "shadow", "status").splitlines()[1].startswith("auto")
+    said = forebay.run("router", "shadow", "propose", "auto")
+    assert "small/large: nothing to propose (0 compared" in said
+    assert "admin" in forebay.run("router", "shadow", "versions", "auto")
+    assert "go back to" in forebay.refuse("router", "shadow", "rollback", "auto")
+    assert "not shadowed" in forebay.run("routes", "clear-shadow", "auto")
     assert "has no tiers; tiered serves it." in forebay.run("routes", "clear-tiers", "auto")
     assert forebay.snapshot().routes["auto"].tiers is None
     for name in ("auto", "cheap", "dear"):

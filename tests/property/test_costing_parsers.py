@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from billing.costing.capacity import Mix, Wish, plan_capacity
 from billing.costing.errors import CostingError
 from billing.costing.gpus import get_gpu
-from billing.costing.hourly_profile import list_routes, read_profile
 from billing.costing.measured_capacity import LatencyTarget, choose_capacity, read_capacity_profile
 from billing.costing.price_list import parse_price_list, parse_price_option
 from billing.costing.quantization import read_quantization
 from billing.costing.read_model_config import read_model_config
+from billing.costing.recorded_load import read_load
 from billing.costing.roofline import Served
 from tests.factories import model_configs as configs
 
@@ -85,8 +85,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 def read_everything(text: str) -> None:
     for read in (
-        read_profile,
-        list_routes,
+        lambda text: read_load(text).profile(),
         read_capacity_profile,
         lambda text: parse_price_list(text, currency="USD"),
         lambda text: parse_price_option(text, currency="USD"),

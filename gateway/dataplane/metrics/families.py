@@ -57,6 +57,16 @@ TIERS = Family(
     "Requests of routes with tiers, by the tier that was chosen and why.",
     ("route", "tier", "reason"),
 )
+SHADOWS = Family(
+    "forebay_shadow_samples_total",
+    "Requests chosen for shadow evaluation, by what became of that.",
+    ("route", "outcome"),
+)
+CASCADES = Family(
+    "forebay_cascades_total",
+    "Requests whose tier answered first, by what became of that answer.",
+    ("route", "outcome"),
+)
 INPUT_TOKENS = Family("forebay_input_tokens_total", "Input tokens, as engines count.", ("route",))
 CACHED_INPUT_TOKENS = Family(
     "forebay_cached_input_tokens_total", "Input tokens found in prefix caches.", ("route",)
@@ -82,6 +92,12 @@ DURATION = Family(
     ("route",),
     _ms(50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000),
 )
+CASCADE_DELAY = Family(
+    "forebay_cascade_delay_seconds",
+    "What cascades added: until the answer was kept, since its first token; until another tier was asked, since the first was.",
+    ("route", "outcome"),
+    _ms(1, 5, 10, 25, 50, 100, 200, 400, 700, 1000, 2500, 10_000, 30_000),
+)
 QUEUE_WAIT = Family(
     "forebay_queue_wait_seconds",
     "Time in the queue of a saturated deployment, of requests that had to wait.",
@@ -102,12 +118,15 @@ FAMILIES = (
     RETRIES,
     FALLBACKS,
     TIERS,
+    SHADOWS,
+    CASCADES,
     INPUT_TOKENS,
     CACHED_INPUT_TOKENS,
     OUTPUT_TOKENS,
     TTFT,
     TPOT,
     DURATION,
+    CASCADE_DELAY,
     QUEUE_WAIT,
     LOOP_LAG,
 )

@@ -118,6 +118,17 @@ class RequestCounts:
         """A route has chosen among its tiers."""
         self._count(families.TIERS, tier.requested_route, tier.tier, tier.reason)
 
+    def shadowed(self, route: str, outcome: str) -> None:
+        """A request that was to be looked at twice ended as ``outcome``."""
+        self._count(families.SHADOWS, route, outcome)
+
+    def cascaded(self, route: str, outcome: str, seconds: float | None) -> None:
+        """A request of ``route`` whose tier answered first has ended; that added so much, if decided."""
+        self._count(families.CASCADES, route, outcome)
+        if seconds is not None:
+            slot = self.page.find(families.CASCADE_DELAY, route, outcome)
+            self._observe(slot, families.CASCADE_DELAY, seconds)
+
     def waited(self, route: str, seconds: float) -> None:
         """A request has left the queue, with a place or without."""
         self._observe(self.page.find(families.QUEUE_WAIT, route), families.QUEUE_WAIT, seconds)

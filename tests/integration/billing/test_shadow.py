@@ -73,6 +73,8 @@ async def test_its_cost_has_its_own_line(priced_url: str, tmp_path: Path) -> Non
     write(journal, ChargeMode.AS_SERVED)
     journal.request(identity=shadow_identity(), usage=USAGE)
     journal.request(identity=shadow_identity(kind="judge"), usage=TokenUsage(10, 0, None, None))
+    left = RequestStatus.CLIENT_CLOSED
+    journal.request(identity=shadow_identity(kind="cascade"), status=left, usage=USAGE)
     failed = RequestStatus.FAILED
     journal.request(identity=shadow_identity(), status=failed, usage=TokenUsage())
     journal.write(SCORE, msgspec.structs.replace(SCORE, lower_quality=0.75))
@@ -84,6 +86,7 @@ async def test_its_cost_has_its_own_line(priced_url: str, tmp_path: Path) -> Non
     assert sorted(found) == [
         ("answer", "completed", cost, None),
         ("answer", "failed", Decimal(0), None),
+        ("cascade", "client_closed", cost, None),
         ("judge", "completed", None, "no_usage"),
     ]
     assert rows(
@@ -107,7 +110,8 @@ async def test_its_cost_has_its_own_line(priced_url: str, tmp_path: Path) -> Non
         (saved,) = (await api.get("/savings"))["data"]
         assert (saved["shadow"]["calls"], saved["shadow"]["unrated_calls"]) == (3, 1)
         assert Decimal(saved["shadow"]["cost"]) == cost
-        net = Decimal(saved["total"]["saving"]) - cost
+        assert (saved["cascade"]["calls"], Decimal(saved["cascade"]["cost"])) == (1, cost)
+        net = Decimal(saved["total"]["saving"]) - cost - cost
         assert Decimal(saved["net_saving"]) == net < 0
         assert (await api.get("/savings", project_id="proj_other"))["data"] == []
 

@@ -13,6 +13,7 @@ from gateway.snapshot import model
 from tests.fixtures.control_api import ControlApi, started
 
 _NUMBERS = itertools.count()
+_WEIGHTS = {"bias": 1.0, "mean_logprob": 2.5, "min_logprob": 0.0, "prompt_score": -1.0}
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ async def test_a_policy_is_set_published_and_taken_away(api: ControlApi) -> None
     auto, small, large = await make_routes(api)
     project = (await api.get("/projects"))["data"] or [(await api.make_key())]
     project_id = project[0].get("project_id", project[0]["id"])
+    cascade = {"tokens": 8, "keep_at": 0.75, "decide_ms": 250.0, "weights": _WEIGHTS}
     wanted = policy_of(
         small,
         large,
@@ -55,6 +57,7 @@ async def test_a_policy_is_set_published_and_taken_away(api: ControlApi) -> None
         saving_share="0.50",
         project_thresholds={project_id: [-0.5]},
         classifier="llama-8b-70b",
+        cascade=cascade,
     )
     path = f"/routes/{auto['name']}"
     answer = await api.http.patch(path, json={"tiers": wanted})
@@ -63,7 +66,11 @@ async def test_a_policy_is_set_published_and_taken_away(api: ControlApi) -> None
         {"name": "small", "route": small["name"]},
         {"name": "large", "route": large["name"]},
     ]
-    assert answer.json()["tiers"] == {**wanted, "tiers": named, "saving_share": "0.5"}
+    assert answer.json()["tiers"] == {
+        **wanted,
+        "tiers": named,
+        "saving_share": "0.5",
+    }
     assert await api.get(path) == answer.json()
     assert api.snapshot().routes[auto["name"]].tiers == model.TierPolicy(
         tiers=(model.Tier("small", small["name"]), model.Tier("large", large["name"])),
@@ -74,6 +81,7 @@ async def test_a_policy_is_set_published_and_taken_away(api: ControlApi) -> None
         saving_share="0.5",
         project_thresholds={project_id: (-0.5,)},
         classifier="llama-8b-70b",
+        cascade=model.CascadePolicy(8, 0.75, 250.0, model.CascadeWeights(**_WEIGHTS)),
     )
     # A policy is set as a whole, and what the request does not name is left alone.
     await api.http.patch(path, json={"queue": {"size": 3}})
@@ -84,6 +92,10 @@ async def test_a_policy_is_set_published_and_taken_away(api: ControlApi) -> None
         thresholds=(0.25,),
         default_tier="large",
     )
+    await api.http.patch(path, json={"tiers": policy_of(small, large, cascade={})})
+    published = api.snapshot().routes[auto["name"]].tiers
+    assert published is not None
+    assert published.cascade == model.CascadePolicy()
     await api.http.patch(path, json={"tiers": None})
     assert (await api.get(path))["tiers"] is None
     assert api.snapshot().routes[auto["name"]].tiers is None
@@ -137,6 +149,15 @@ async def test_what_makes_no_sense_is_refused(api: ControlApi) -> None:
         ({"classifier": "../up"}, "tiers.classifier", "pattern"),
         ({"classifier": "nobody"}, "tiers.classifier", "no classifier 'nobody'"),
         ({"colour": 1}, "tiers.colour", "not"),
+        ({"cascade": {"tokens": 0}}, "tiers.cascade.tokens", "greater than or equal to 1"),
+        ({"cascade": {"keep_at": 1.1}}, "tiers.cascade.keep_at", "less than or equal to 1"),
+        ({"cascade": {"decide_ms": 0}}, "tiers.cascade.decide_ms", "greater than 0"),
+        ({"cascade": {"weights": {"bias": 1}}}, "tiers.cascade.weights.mean_logprob", "required"),
+        (
+            {"cascade": {"weights": {**_WEIGHTS, "mean_logprob": -1}}},
+            "tiers.cascade.weights.mean_logprob",
+            "greater than or equal to 0",
+        ),
         ({"project_thresholds": {"proj_none": [0.1]}}, "tiers.project_thresholds", "proj_none"),
         ({"project_thresholds": {"proj_none": []}}, "tiers.project_thresholds.proj_none", "1"),
         (
