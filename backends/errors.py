@@ -6,6 +6,7 @@ differently::
     BackendError
     ├── ConnectError          no connection: refused, unreachable, name unknown, TLS
     │   └── ConnectTimeoutError
+    ├── EngineAsleepError     it holds the request until somebody wakes it; we took it back
     ├── StaleConnectionError  a kept connection was closed under the request; nothing came back
     ├── BackendTimeoutError   the engine was silent too long
     ├── ReplyCutError         the connection ended inside the reply
@@ -26,6 +27,10 @@ class ConnectError(BackendError):
 
 class ConnectTimeoutError(ConnectError):
     """No connection could be made in time."""
+
+
+class EngineAsleepError(BackendError):
+    """The engine sleeps: it has taken the request and does nothing for it."""
 
 
 class StaleConnectionError(BackendError):

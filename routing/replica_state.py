@@ -98,12 +98,12 @@ class ReplicaTracker:
         "_does_engine_drain",
         "_has_news",
         "_is_awaited",
-        "_is_stopped",
         "_last_health",
         "_peak_running",
         "_start_ends_at",
         "failed_probes",
         "is_draining",
+        "is_stopped",
     )
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class ReplicaTracker:
         self._last_health = Health.OK
         self._does_engine_drain = False
         self._is_awaited = False
-        self._is_stopped = False
+        self.is_stopped = False  # its process has ended, as we wanted
         self._start_ends_at = 0.0
         self._peak_running = 0.0
         self._busy_probes = 0
@@ -144,7 +144,7 @@ class ReplicaTracker:
     def expect_start(self, at: float, limit_seconds: float = START_LIMIT_SECONDS) -> None:
         """We have it started or woken; it may take so long."""
         self._base = ReplicaState.STARTING
-        self._is_stopped = False
+        self.is_stopped = False
         self._is_awaited = True
         self._does_engine_drain = False
         self.failed_probes = 0
@@ -153,7 +153,7 @@ class ReplicaTracker:
     def expect_sleep(self, *, is_stopped: bool) -> None:
         """We have put it to sleep; ``is_stopped``: its process has ended, it answers nothing."""
         self._base = ReplicaState.SLEEPING
-        self._is_stopped = is_stopped
+        self.is_stopped = is_stopped
         self._is_awaited = False
         self.failed_probes = 0
 
@@ -174,7 +174,7 @@ class ReplicaTracker:
                 self.expect_sleep(is_stopped=False)
             return
         # An engine that does not tell is taken at our own word, as long as its process lives.
-        if self._base is ReplicaState.SLEEPING and probe.is_asleep is None and not self._is_stopped:
+        if self._base is ReplicaState.SLEEPING and probe.is_asleep is None and not self.is_stopped:
             return
         if self._base not in _SERVING:
             self._become_ready()
@@ -182,7 +182,7 @@ class ReplicaTracker:
 
     def _become_ready(self) -> None:
         self._base = ReplicaState.READY
-        self._is_awaited = self._is_stopped = False
+        self._is_awaited = self.is_stopped = False
         self.failed_probes = self._busy_probes = self._calm_probes = 0
         self._peak_running = 0.0
 
@@ -210,7 +210,7 @@ class ReplicaTracker:
         elif self._base is ReplicaState.FAILED:
             if health is Health.NOT_READY and self._last_health is not Health.NOT_READY:
                 self._start(probe.at)
-        elif self.failed_probes >= FAILED_PROBES and not self._is_stopped:
+        elif self.failed_probes >= FAILED_PROBES and not self.is_stopped:
             if health is Health.NOT_READY and self._base in _SERVING:
                 self._start(probe.at)
             else:

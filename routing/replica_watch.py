@@ -140,6 +140,11 @@ class ReplicaWatch:
         self._tracker.expect_sleep(is_stopped=is_stopped)
         self._view.state = self._tracker.state
 
+    @property
+    def is_asleep_inside(self) -> bool:
+        """Whether its process lives and sleeps: it takes requests, and holds them until it is woken."""
+        return self._view.state is ReplicaState.SLEEPING and not self._tracker.is_stopped
+
     # What the prober calls.
 
     def close(self) -> None:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backends.errors import BackendError, ConnectError, StaleConnectionError
+from backends.errors import (
+    BackendError,
+    ConnectError,
+    EngineAsleepError,
+    StaleConnectionError,
+)
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.ended_errors import ClientGoneError, GatewayStoppedError
 from gateway.errors import UnavailableError
@@ -68,9 +73,10 @@ async def dispatch(
                 return await _send_anew(request, replica, head, body)
             else:
                 return connection
-        except (ConnectError, StaleConnectionError) as error:
+        except (ConnectError, EngineAsleepError, StaleConnectionError) as error:
             failure = error
-            request.end_attempt(Outcome.FAILED)
+            is_asleep = isinstance(error, EngineAsleepError)
+            request.end_attempt(Outcome.NOTHING if is_asleep else Outcome.FAILED)
             if replica.watch is not None:
                 replica.watch.note_connect_failure()
     _check_client(request)

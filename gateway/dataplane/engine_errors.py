@@ -16,6 +16,7 @@ import msgspec
 from backends.errors import (
     BackendError,
     BackendTimeoutError,
+    EngineAsleepError,
     ReplyCutError,
     ReplyTooLargeError,
 )
@@ -92,6 +93,10 @@ def backend_error(error: BackendError) -> ApiError:
     if isinstance(error, GatewayStoppedError):
         return UnavailableError(
             str(error), code="draining", retry_after_seconds=_RETRY_AFTER_SECONDS
+        )
+    if isinstance(error, EngineAsleepError):
+        return UnavailableError(
+            str(error), code="engine_asleep", retry_after_seconds=_RETRY_AFTER_SECONDS
         )
     if isinstance(error, BackendTimeoutError):
         return EngineTooSlowError("The engine did not answer in time.")

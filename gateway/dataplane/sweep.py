@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from backends.errors import BackendTimeoutError
+from backends.errors import BackendTimeoutError, EngineAsleepError
 from gateway.dataplane.ended_errors import BudgetEndedError
 from gateway.dataplane.reservation import GROW_SECONDS
+from routing.types import ReplicaState
 
 if TYPE_CHECKING:
     from gateway.dataplane.active_request import ActiveRequest
@@ -34,6 +35,7 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
         if is_growth_pass:
             next_growth_at = now + GROW_SECONDS
         for request in list(active):
+            _check_asleep(request)
             _check_timeout(request, now, config)
             if request.reservation is not None and is_growth_pass and not request.is_settled:
                 _check_growth(request, growing)
@@ -67,6 +69,20 @@ def _end_exhausted(request: ActiveRequest, reservation: Reservation) -> None:
         return
     if reservation.is_exhausted(request.produced_tokens):
         connection.abort(BudgetEndedError(budget))
+
+
+def _check_asleep(request: ActiveRequest) -> None:
+    """Take a request back that came to an engine just before it was seen asleep.
+
+    Such an engine takes requests and holds them until somebody wakes it, which nobody would. An
+    answer that has begun is not repeated.
+    """
+    connection, replica = request.connection, request.replica
+    if connection is None or replica is None or replica.view.state is not ReplicaState.SLEEPING:
+        return
+    watch = replica.watch
+    if watch is not None and watch.is_asleep_inside and request.first_token_at_us is None:
+        connection.abort(EngineAsleepError("The engine sleeps."))
 
 
 def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:

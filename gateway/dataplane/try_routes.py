@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backends.errors import BackendError
+from backends.errors import BackendError, EngineAsleepError
 from gateway.dataplane.choose_route import is_allowed
 from gateway.dataplane.dispatch import NoReplicaError, dispatch
 from gateway.dataplane.engine_body import engine_body
@@ -112,8 +112,9 @@ async def try_route(
                 connection = await dispatch(request, body, trace, shape=shape, tried=tried)
                 answer = await receive_reply(plane, arrival, request, exchange, connection)
             except (ApiError, BackendError) as error:
-                is_unreached = isinstance(error, NoReplicaError)
+                is_unreached = isinstance(error, NoReplicaError | EngineAsleepError)
                 if is_unreached and not was_woken and await fleet.is_asleep_after_all():
+                    request.end_attempt(Outcome.NOTHING)
                     was_woken = True
                     tried.clear()
                     await wait_awake(plane, request, exchange)
