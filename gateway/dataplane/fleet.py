@@ -57,7 +57,7 @@ class Fleet:
     retry_budget: RetryBudget
     may_sleep: bool
     has_capabilities: bool  # that an admin has named: requests are held against them
-    only: Decision | None  # for its one replica, if it has one: what is nearly always decided
+    only: Decision | None = None  # for its one replica, if it has one: nearly always decided so
 
     def choose(self, shape: RequestShape, now: float, tried: Collection[str]) -> Decision | None:
         """Return where a request goes; None: nowhere."""

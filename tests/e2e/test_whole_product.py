@@ -23,6 +23,7 @@ import pytest
 from openai.types import CompletionUsage
 
 from tests.fixtures.processes import is_alive, wait_for
+from tests.fixtures.simulated_engine import run_simulated_engine
 from tests.fixtures.whole_product import WholeProduct, descendants
 
 pytestmark = [
@@ -191,7 +192,7 @@ def test_first_answers_and_their_bill(product: WholeProduct) -> None:
     assert product.admin_password in product.first_printed
     client = client_of(product)
     model = product.ready["model"]
-    assert [entry.id for entry in client.models.list()] == [model]
+    assert model in [entry.id for entry in client.models.list()]
 
     raw = client.chat.completions.with_raw_response.create(
         model=model, messages=[{"role": "user", "content": QUESTION}], max_tokens=12
@@ -276,6 +277,70 @@ def test_the_command_line(product: WholeProduct) -> None:
         assert product.ready["model"] in shown.stdout or "total" in shown.stdout
     verified = product.run("billing", "verify")
     assert verified.returncode == 0, verified.stdout
+
+
+TEXTS = (
+    "What is the capital of France?",
+    (
+        "Let $G$ be a finite group of order $p^2 q$ with primes $p < q$. Prove that $G$ has a normal"
+        " Sylow subgroup, classify all such groups up to isomorphism, and compute $|Aut(G)|$ in each"
+        " case. Answer with (A) one, (B) two, (C) three or (D) four classes, and give every step."
+    ),
+)
+
+
+def test_a_route_with_two_tiers(product: WholeProduct) -> None:
+    """The small tier is the real engine; the large one has vLLM's shape and no model."""
+    small = ask(product, product.ready["model"], TEXTS[0]).headers["x-forebay-deployment"]
+    with run_simulated_engine("--model-name", "large") as large:
+        for arguments in (
+            ("deployments", "create", "large", "large"),
+            ("replicas", "add", "large", large.url),
+            ("routes", "create", "large", "large"),
+            ("prices", "set", "large", "--input", "2", "--output", "8"),
+            ("routes", "create", "auto", small),
+        ):
+            done = product.run(*arguments)
+            assert done.returncode == 0, done.stderr
+        set_tiers(product, 0.5)
+        scores = [float(ask(product, "auto", text).headers["x-forebay-score"]) for text in TEXTS]
+        assert scores[0] < scores[1]
+        set_tiers(product, sum(scores) / 2)
+        replies = [ask(product, "auto", text) for text in TEXTS]
+        assert [reply.headers["x-forebay-tier"] for reply in replies] == ["small", "large"]
+        assert [reply.json()["model"] for reply in replies] == ["auto", "auto"]
+    charges = [Decimal(reply.headers["x-forebay-charge"]) for reply in replies]
+    usages = [CompletionUsage.model_validate(reply.json()["usage"]) for reply in replies]
+    # The large tier's price is twenty times the small one's.
+    assert charges == [charge_of(usages[0]), 20 * charge_of(usages[1])]
+    wait_until_all_settled(product)
+    saved = product.run("report", "savings")
+    assert saved.returncode == 0, saved.stderr
+    assert "auto" in saved.stdout
+    check_the_books(product, [reply.headers["x-request-id"] for reply in replies])
+
+
+def set_tiers(product: WholeProduct, threshold: float) -> None:
+    small = f"small={product.ready['model']}"
+    tiers = ("--tier", small, "--tier", "large=large", "--default-tier", "small")
+    done = product.run("routes", "set-tiers", "auto", *tiers, "--threshold", f"{threshold:.6f}")
+    assert done.returncode == 0, done.stderr
+
+
+def ask(product: WholeProduct, model: str, text: str) -> httpx.Response:
+    reply = httpx.post(
+        product.ready["base_url"] + "/chat/completions",
+        json={
+            "model": model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": 8,
+            "temperature": 0,
+        },
+        headers={"authorization": f"Bearer {product.secret}"},
+        timeout=60,
+    )
+    assert reply.status_code == 200, reply.text
+    return reply
 
 
 PARTS = ("data plane", "billing worker", "control plane", "local engine", "PostgreSQL", "Valkey")

@@ -328,9 +328,9 @@ def test_sessions_stay_with_the_replica_that_served_them(pair: Pair) -> None:
                 json={"model": "pair", "messages": [{"role": "user", "content": "Hi"}]},
                 headers={**bearer("fb-test-good"), "x-forebay-session": session},
             ).headers["x-forebay-replica"]
-            for _ in range(5)
+            for _ in range(3)
         }
-        for session in ("a", "b", "c", "d", "e", "f", "g", "h")
+        for session in "abcdefghijklmnopqrst"  # all by chance at one replica: once in 500,000
     }
     assert all(len(replicas) == 1 for replicas in served.values())
     assert len(set.union(*served.values())) == 2
