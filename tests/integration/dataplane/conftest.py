@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
+from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import ScriptedEngine, run_scripted_engine
 
 MIB = 1024 * 1024
@@ -43,8 +44,9 @@ def patient_plane(
 
 @pytest.fixture
 def plane(patient_plane: DataPlaneProcess, engine: ScriptedEngine) -> DataPlaneProcess:
-    """Return a data plane whose timeouts no test meets."""
+    """Return a data plane whose timeouts no test meets; no request of an earlier test is open."""
     assert engine is not None
+    wait_for(lambda: not patient_plane.open_requests, "the requests of earlier tests are closed")
     return patient_plane
 
 
@@ -68,4 +70,5 @@ def hasty_data_plane(
 def hasty_plane(hasty_data_plane: DataPlaneProcess, engine: ScriptedEngine) -> DataPlaneProcess:
     """Return a data plane with timeouts short enough to wait for."""
     assert engine is not None
+    wait_for(lambda: not hasty_data_plane.open_requests, "the requests of earlier tests are closed")
     return hasty_data_plane
