@@ -9,7 +9,7 @@ ARGS ?=
 JOBS ?= 3
 OUT ?=
 
-.PHONY: help up test test-engine check format bench-overhead bench-accounting bench-overload bench-fleet bench-routing lock clean
+.PHONY: help up test test-engine check format bench-overhead bench-accounting bench-admission bench-overload bench-fleet bench-routing lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -47,6 +47,9 @@ bench-overhead: $(VENV)/.dev ## Data plane beside nginx and direct, one core (OU
 
 bench-accounting: $(VENV)/.dev ## Journal to PostgreSQL: events/s and settlement lag (OUT=file.json)
 	@$(BIN)/python -m benchmarks.accounting $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+bench-admission: $(VENV)/.dev ## CPU of one admission, in-process and through Redis (OUT=file.json)
+	@$(BIN)/python -m benchmarks.admission $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 bench-overload: $(VENV)/.dev ## Ten times the capacity on a simulated engine (OUT=file.json)
 	@$(BIN)/python -m benchmarks.overload $(if $(OUT),--out "$(OUT)") $(ARGS)

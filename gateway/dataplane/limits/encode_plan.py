@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.resolved_plan import ResolvedPlan
     from gateway.dataplane.limits.types import Claim
 
-_THREE, _FOUR, _FIVE = (struct.Struct(f"<{count}d").pack for count in (3, 4, 5))
+_THREE, _FOUR = (struct.Struct(f"<{count}d").pack for count in (3, 4))
 LEASE_US = 30_000_000
 _AFTER_WINDOW_MS = 2 * 86_400_000
 _ENDLESS_MS = 30 * 86_400_000  # after the last write
@@ -41,6 +41,7 @@ class EncodedPlan:
 
     __slots__ = (
         "_admit",
+        "_pack_settled",
         "_settle",
         "_top_up",
         "answer",
@@ -77,7 +78,8 @@ class EncodedPlan:
         doubles = len(plan.buckets) + len(plan.leases) + 2 * len(windows)
         self.answer = struct.Struct(f"<{doubles}d")
         self._admit = scripts.head("admit", keys, numbers, 3)
-        self._settle = scripts.head("settle", keys, numbers, 2 + len(windows))
+        self._settle = scripts.head("settle", keys, numbers, 2)
+        self._pack_settled = struct.Struct(f"<{5 + len(windows)}d").pack
         self._top_up = scripts.head("top_up", keys, numbers, 1)
 
     def holds_for(self, stamp: int, started_at_us: int) -> bool:
@@ -101,15 +103,13 @@ class EncodedPlan:
         self, request_id: str, now_us: int, corrections: tuple[int, int, int], hold: int
     ) -> bytes:
         """Return the call that settles; corrections of requests, input and output tokens."""
-        numbers = _FIVE(now_us, *corrections, hold)
+        unposted = [w.used - w.spent - w.others - w.held for w in self.windows]  # the property
+        numbers = self._pack_settled(now_us, *corrections, hold, *unposted)
         rid = request_id.encode()
-        call = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
             *(self._settle, len(numbers), numbers),
             *(len(rid), rid),
         )
-        for window in self.windows:
-            call += bulk(b"%d" % window.unposted)
-        return call
 
 
 def expires_at_ms(window: WindowState, now_us: int) -> int:

@@ -30,6 +30,7 @@ from gateway.dataplane.limits.redis_scripts import (
     RedisScripts,
 )
 from gateway.dataplane.limits.resp_connection import (
+    Haste,
     RedisAwayError,
     RespConnection,
     connect,
@@ -199,12 +200,12 @@ class Membership:
         self.queue(connection, join)
         for payload in self._own.everything():
             self.queue(connection, payload)
-        connection.send(self._beat_call(), self._on_beat, None, is_urgent=True)
+        connection.send(self._beat_call(), self._on_beat, None)
         connection.flush()
 
     def queue(self, connection: RespConnection, payload: bytes) -> None:
         """Send a call whose answer only says whether the server still knows this worker."""
-        connection.send(payload, self.on_word, self._scripts.epoch, is_urgent=False)
+        connection.send(payload, self.on_word, self._scripts.epoch, Haste.PATIENT)
 
     def on_word(self, epoch: int, reply: Any) -> None:
         """See from an answer whether the server still knows this worker."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.dataplane.limits import explain
@@ -25,23 +25,28 @@ def read_answer(
     reply: bytes,
     *,
     monotonic_us: int,
-    wall_us: int,
+    wall_us: Callable[[], int],
 ) -> Outcome:
     """Return the outcome for a claim, and count it in the book if it was admitted."""
     plan, windows = calls.plan, calls.windows
     numbers = calls.answer.unpack_from(reply, 1)
     leases_at = len(plan.buckets)
     money_at = leases_at + len(plan.leases)
-    levels = list(numbers[:leases_at])
     at = money_at + 1
+    has_warnings = False
     for window in windows:
-        window.set_others(int(numbers[at]))
+        others = numbers[at]
+        if others != window.others:
+            window.set_others(int(others))
+        if not window.is_hard and window.used >= window.amount:
+            has_warnings = True
         at += 2
     if reply[0] == _ADMITTED:
-        warnings = explain.used_up(windows) if windows else ()
-        return explain.admitted(
-            book.take(claim, plan, windows, levels=levels, now_us=monotonic_us), warnings
-        )
+        warnings = explain.used_up(windows) if has_warnings else ()
+        # The levels come first, so what stands behind them is not looked at.
+        tightest = book.take(claim, plan, windows, levels=numbers, now_us=monotonic_us)
+        return explain.admitted(tightest, warnings)
+    levels = list(numbers[:leases_at])
     for bucket, level in zip(plan.buckets, levels, strict=True):
         bucket.level = level
         bucket.at_us = monotonic_us
@@ -55,7 +60,7 @@ def read_answer(
             windows,
             levels=levels,
             counts=[int(number) for number in numbers[leases_at:money_at]],
-            wall_us=wall_us,
+            wall_us=wall_us(),
         )
     finally:
         _set_used(windows, known)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hiredis import ReplyError
 
@@ -26,24 +26,21 @@ from gateway.dataplane.limits.own_part import OwnPart
 from gateway.dataplane.limits.read_answer import read_answer
 from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
 from gateway.dataplane.limits.redis_top_up import TopUps
+from gateway.dataplane.limits.resp_connection import Haste
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
-    from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
+    from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome, Refusal
     from gateway.snapshot.model import Budget, Snapshot
 
 DECISION_SECONDS = 0.1  # Redis answers within it, or is away
+_FEW = 8  # requests that run here; with more, decisions are gathered before they are asked for
 WAIT_SECONDS = 0.05  # between two tries of a claim on money that others have to write back first
 
 
-class _Asked(NamedTuple):
-    """A decision under way."""
-
-    claim: Claim
-    calls: EncodedPlan
-    epoch: int
-    future: asyncio.Future[Outcome]
+# A decision under way: of what, by which calls, at which epoch, and who waits for it.
+_Asked = tuple["Claim", EncodedPlan, int, "asyncio.Future[Outcome]"]
 
 
 class RedisLimiter:
@@ -71,6 +68,7 @@ class RedisLimiter:
         self._now_us = now_us
         self._scripts = RedisScripts(journal_id)
         self._stamp = 0
+        self._open = 0  # claims that were admitted and are not settled
         self._own = OwnPart(
             self._scripts, self._book, now_us=now_us, monotonic_us=monotonic_us, wall_us=wall_us
         )
@@ -114,8 +112,6 @@ class RedisLimiter:
 
     async def admit(self, claim: Claim) -> Outcome:
         """Decide on a claim, all or nothing."""
-        if self._membership.connection is None:
-            return self._admit_alone(claim)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._ask_admit(claim, future)
         try:
@@ -134,9 +130,14 @@ class RedisLimiter:
 
     def _admit_alone(self, claim: Claim) -> Outcome:
         outcome = self._book.admit(claim)
-        if outcome.refusal is None and cast("Held", claim.state)[0].leases:
-            self._own.running[claim.request_id] = claim
+        if claim.state is not None:
+            self._note_admitted(claim, cast("Held", claim.state)[0])
         return outcome
+
+    def _note_admitted(self, claim: Claim, plan: ResolvedPlan) -> None:
+        self._open += 1
+        if plan.leases:
+            self._own.running[claim.request_id] = claim
 
     def _calls_for(self, plan: ResolvedPlan, started_at_us: int) -> EncodedPlan:
         calls = plan.encoded
@@ -163,8 +164,9 @@ class RedisLimiter:
         calls = self._calls_for(plan, claim.started_at_us)
         for window in calls.windows:
             window.pending += 1
-        asked = _Asked(claim, calls, self._scripts.epoch, future)
-        connection.send(calls.admit(claim, self._now_us()), self._on_admit, asked, is_urgent=True)
+        asked: _Asked = (claim, calls, self._scripts.epoch, future)
+        haste = Haste.GATHERED if self._open > _FEW else Haste.AT_ONCE
+        connection.send(calls.admit(claim, self._now_us()), self._on_admit, asked, haste)
 
     def _on_admit(self, asked: _Asked, reply: Any) -> None:
         claim, calls, epoch, future = asked
@@ -183,21 +185,19 @@ class RedisLimiter:
             calls,
             reply,
             monotonic_us=self._monotonic_us(),
-            wall_us=self._wall_us(),
+            wall_us=self._wall_us,
         )
-        if outcome.refusal is None and calls.plan.leases:
-            self._own.running[claim.request_id] = claim
-        if self._is_to_wait(outcome) and not future.done():
+        if outcome.refusal is None:
+            self._note_admitted(claim, calls.plan)
+        elif self._is_to_wait(outcome.refusal) and not future.done():
             asyncio.get_running_loop().call_later(WAIT_SECONDS, self._ask_again, claim, future)
-        else:
-            self._answer(claim, future, outcome)
+            return
+        self._answer(claim, future, outcome)
 
-    def _is_to_wait(self, outcome: Outcome) -> bool:
+    def _is_to_wait(self, refusal: Refusal) -> bool:
         """Tell whether a claim on money was refused only because others have yet to write back."""
-        refusal = outcome.refusal
         return (
-            refusal is not None
-            and refusal.budget is not None
+            refusal.budget is not None
             and refusal.retry_after_ms == explain.SHARE_WAIT_MS
             and self.is_shared
             and not self._membership.is_ready
@@ -259,6 +259,7 @@ class RedisLimiter:
     def _tell_settled(
         self, claim: Claim, plan: ResolvedPlan, corrections: tuple[int, int, int]
     ) -> None:
+        self._open -= 1
         if plan.leases:
             self._own.running.pop(claim.request_id, None)
         connection = self._membership.connection
@@ -268,7 +269,7 @@ class RedisLimiter:
         calls = self._calls_for(plan, claim.started_at_us)
         payload = calls.settle(claim.request_id, self._now_us(), corrections, claim.hold_nano)
         asked = (claim.request_id, plan, self._scripts.epoch)
-        connection.send(payload, self._on_settled, asked, is_urgent=False)
+        connection.send(payload, self._on_settled, asked, Haste.PATIENT)
 
     def _on_settled(self, asked: tuple[str, ResolvedPlan, int], reply: Any) -> None:
         if type(reply) is not int:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from gateway.dataplane.limits.resp_connection import Haste
+
 if TYPE_CHECKING:
     from gateway.dataplane.limits.encode_plan import EncodedPlan
     from gateway.dataplane.limits.local_limiter import LocalLimiter
@@ -71,7 +73,7 @@ class TopUps:
             window.pending += 1
         asked = _AskedMore(claim, calls, self._scripts.epoch, future, more)
         payload = calls.top_up(self._now_us(), *more)
-        connection.send(payload, self._on_reply, asked, is_urgent=True)
+        connection.send(payload, self._on_reply, asked, Haste.GATHERED)
 
     def _on_reply(self, asked: _AskedMore, reply: Any) -> None:
         claim, calls, epoch, future, more = asked

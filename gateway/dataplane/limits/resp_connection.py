@@ -1,9 +1,9 @@
 """One connection to Redis for calls that are counted in microseconds: RESP over asyncio.
 
 Calls are answered in the order in which they were queued, each to its own callback, and written
-together: at once when nothing is under way, else when an answer comes or after a millisecond; a
-call that nobody waits for may wait some milliseconds for company. redis-py needs 60 us of CPU for
-one call; this one about 10.
+together, as each asks for (:class:`Haste`): at once when nothing is under way; under load at most
+once a millisecond; a call that nobody waits for may wait some milliseconds for company. redis-py
+needs 60 us of CPU for one call; this one about 10.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, cast
 
 from hiredis import HiredisError, Reader, ReplyError
@@ -24,6 +25,14 @@ _MOST_REDIRECTIONS = 3
 _INCOMPLETE = object()
 
 OnReply = Callable[[Any, Any], None]  # context, reply; the reply of a lost connection is None
+
+
+class Haste(Enum):
+    """When a queued call is written; whatever is queued then is written with it."""
+
+    AT_ONCE = 0  # or with the next answer, at the latest after GATHER_SECONDS
+    GATHERED = 1  # at once where nothing was written in the last GATHER_SECONDS, else after them
+    PATIENT = 2  # within PATIENT_SECONDS
 
 
 class RedisAwayError(Exception):
@@ -53,38 +62,53 @@ class RespConnection(asyncio.Protocol):
         self._waiting: deque[tuple[OnReply, Any]] = deque()
         self._batches: deque[tuple[int, float]] = deque()  # how many calls each, and sent when
         self._answered = 0  # of the oldest batch
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_urgent = False  # somebody waits for what is queued
+        # Neither is cancelled by a flush: one that comes early writes what is there, or nothing.
+        self._gather: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._flushed_at = 0.0
+        self._is_urgent = False  # what is queued goes with the next answer
         self._watchdog: asyncio.TimerHandle | None = None
         self.is_lost = False
 
-    def send(self, payload: bytes, on_reply: OnReply, context: Any, *, is_urgent: bool) -> None:
+    def send(
+        self, payload: bytes, on_reply: OnReply, context: Any, haste: Haste = Haste.AT_ONCE
+    ) -> None:
         """Queue one call. A reply may be a ``ReplyError``, and is None if the connection ends."""
         if self.is_lost:
             on_reply(context, None)
             return
         self._queue.append(payload)
         self._waiting.append((on_reply, context))
-        if not is_urgent:
-            if self._timer is None:
-                self._timer = self._loop.call_later(PATIENT_SECONDS, self.flush)
-        elif not self._batches:
-            self.flush()
-        elif not self._is_urgent:
+        if haste is Haste.PATIENT:
+            if self._patience is None:
+                self._patience = self._loop.call_later(PATIENT_SECONDS, self._end_patience)
+            return
+        if haste is Haste.AT_ONCE:
+            if not self._batches:
+                self.flush()
+                return
             self._is_urgent = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_later(GATHER_SECONDS, self.flush)
+        elif self._gather is None and self._loop.time() - self._flushed_at >= GATHER_SECONDS:
+            self.flush()
+            return
+        if self._gather is None:
+            self._gather = self._loop.call_later(GATHER_SECONDS, self._end_gathering)
+
+    def _end_gathering(self) -> None:
+        self._gather = None
+        self.flush()
+
+    def _end_patience(self) -> None:
+        self._patience = None
+        self.flush()
 
     def flush(self) -> None:
         """Write what is queued."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._is_urgent = False
         if not self._queue or self._transport is None:
             return
-        self._batches.append((len(self._queue), self._loop.time()))
+        now = self._flushed_at = self._loop.time()
+        self._batches.append((len(self._queue), now))
         self._transport.write(b"".join(self._queue))
         self._queue.clear()
         if self._watchdog is None:
@@ -97,7 +121,7 @@ class RespConnection(asyncio.Protocol):
     async def ask_raw(self, payload: bytes) -> Any:
         """Send one encoded command and wait for its reply. Raises :class:`RedisAwayError`."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.send(payload, _resolve, future, is_urgent=True)
+        self.send(payload, _resolve, future)
         reply = await future
         if reply is None and self.is_lost:
             raise RedisAwayError("The connection has ended.")
@@ -112,10 +136,10 @@ class RespConnection(asyncio.Protocol):
         self.is_lost = True
         if self._transport is not None:
             self._transport.abort()
-        for timer in (self._timer, self._watchdog):
+        for timer in (self._gather, self._patience, self._watchdog):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._watchdog = None
+        self._gather = self._patience = self._watchdog = None
         # First everybody hears that it is gone: whoever asks again is not sent here.
         self._on_lost(reason)
         while self._waiting:

@@ -1,15 +1,16 @@
 -- Put real counts in the place of reserved ones; give back the hold and the lease.
 --
 -- KEYS and the first three ARGV as in admit.lua
--- ARGV[4]: now requests input output hold (doubles): corrections of each metric, the hold that ends
+-- ARGV[4]: now requests input output hold (doubles): corrections of each metric, the hold that ends;
+--          for each budget what this worker has charged and not seen posted (absolute)
 -- ARGV[5]: request id
--- ARGV[6...]: for each budget what this worker has charged and not seen posted (absolute)
 
 if is_stale() then
   return 'STALE'
 end
 local plan = cmsgpack.unpack(ARGV[3])
-local given, requests, input, output, hold = struct.unpack('<ddddd', ARGV[4])
+local numbers = {struct.unpack('<' .. string.rep('d', 5 + plan[3]), ARGV[4])}
+local given, requests, input, output, hold = unpack(numbers, 1, 5)
 local now_us = time_us(given)
 local corrections = {[0] = requests, input, output, input + output}
 local buckets, leases, budgets = plan[1], plan[2], plan[3]
@@ -36,7 +37,7 @@ for i = 1, budgets do
   if hold > 0 then
     redis.call('HINCRBY', key, 'held:' .. JOURNAL, string.format('%.0f', -hold))
   end
-  if redis.call('HSET', key, 'unposted:' .. JOURNAL, ARGV[5 + i]) == 1 then
+  if redis.call('HSET', key, 'unposted:' .. JOURNAL, string.format('%.0f', numbers[5 + i])) == 1 then
     adopt(KEYS[2], key, plan[at + 6], now_us)
   end
   at = at + 6

@@ -1,0 +1,1 @@
+"""What a decision of the admission costs the data plane, in CPU."""
