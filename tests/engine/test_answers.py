@@ -23,6 +23,7 @@ _WEATHER = {
     "function": {
         "name": "get_weather",
         "description": "Tell the weather.",
+        "strict": True,  # else vLLM 0.32 forces no more than the call; the arguments may be a word
         "parameters": {
             "type": "object",
             "properties": {"city": {"type": "string", "maxLength": 12}},
