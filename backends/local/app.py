@@ -19,7 +19,7 @@ from backends.local.errors import ApiError, ClientGoneError, EngineFailureError
 from backends.local.metrics_text import CONTENT_TYPE, metrics_text
 from backends.local.reply import now_seconds
 
-_RETRY_SECONDS = "1"
+_RETRY_SECONDS = "5"  # what loading the model takes
 
 
 def create_app(config: LocalEngineConfig, client: EngineClient) -> Starlette:

@@ -14,7 +14,6 @@ from backends.local.engine_client import EngineClient
 from backends.local.errors import (
     ApiError,
     ClientGoneError,
-    EngineNotReadyError,
     UnknownModelError,
     UnsupportedError,
 )
@@ -44,7 +43,7 @@ class GenerationEndpoints:
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        self._check_ready()
+        self._client.check_ready()
         body = await read_body(request, ChatRequest)
         self._check_model_and_stream(body)
         _check_chat_only(body)
@@ -55,7 +54,7 @@ class GenerationEndpoints:
 
     async def completion(self, request: Request) -> Response:
         """POST /v1/completions."""
-        self._check_ready()
+        self._client.check_ready()
         body = await read_body(request, CompletionRequest)
         self._check_model_and_stream(body)
         _check_completion_only(body)
@@ -64,10 +63,6 @@ class GenerationEndpoints:
         return await self._answer(
             request, body, completion_prompts(body.prompt), sampling, is_chat=False
         )
-
-    def _check_ready(self) -> None:
-        if not self._client.is_loaded and self._client.load_error is None:
-            raise EngineNotReadyError
 
     def _check_model_and_stream(self, body: GenerationRequest) -> None:
         if body.stream_options is not None and not body.stream:

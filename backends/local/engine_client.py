@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from backends.local.config import EngineSettings
-from backends.local.errors import EngineFailureError, EngineNotReadyError
+from backends.local.errors import EngineNotReadyError
 from backends.local.generation import Generation
 from backends.local.messages import (
     LENGTH,
@@ -33,7 +33,7 @@ from backends.local.messages import (
 )
 
 EXIT_GRACE_SECONDS = 1.0  # a step ends well within; loading the model does not, and is killed
-GONE = "The engine process encountered an issue and has stopped."
+GONE = "The engine's process has stopped; it is being started anew."
 STOPPING = "The engine is shutting down."
 
 
@@ -98,14 +98,20 @@ class EngineClient:
         if generation is not None:  # else cancelled while the event was on its way
             generation.put(event)
 
+    def check_ready(self) -> None:
+        """Raises :class:`EngineNotReadyError` unless requests are taken."""
+        if self._refusal is not None:
+            raise EngineNotReadyError(self._refusal)
+        if not self.is_loaded:
+            raise EngineNotReadyError
+
     def submit(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling]) -> Generation:
         """Start one sequence for each prompt and its sampling.
 
-        Raises :class:`EngineNotReadyError`, :class:`EngineFailureError` when the engine stops.
+        Raises :class:`EngineNotReadyError` when the model is not loaded, or the engine stops.
         """
-        if self._refusal is not None:
-            raise EngineFailureError(self._refusal)
-        if not self.is_loaded or self._writer is None:
+        self.check_ready()
+        if self._writer is None:
             raise EngineNotReadyError
         commands = [
             Submit(next(self._ids), prompt, sampling)

@@ -51,10 +51,10 @@ class UnknownModelError(ApiError):
 
 
 class EngineNotReadyError(ApiError):
-    """503: the model is still being loaded."""
+    """503: the model is still being loaded, or the engine stops; try again when it has started."""
 
-    def __init__(self) -> None:
-        super().__init__(503, "The model is still being loaded.", kind="ServiceUnavailableError")
+    def __init__(self, message: str = "The engine is starting: its model is being loaded.") -> None:
+        super().__init__(503, message, kind="ServiceUnavailableError")
 
 
 class EngineFailureError(ApiError):

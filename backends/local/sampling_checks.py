@@ -172,6 +172,9 @@ def _json_schema(request: GenerationRequest) -> str | None:
         raise ApiError(400, problem, param="response_format")
     try:
         check_schema(schema)
+        return json.dumps(schema)
     except UnsupportedSchemaError as error:
         raise ApiError(400, f"Grammar error: {error}", param="response_format") from error
-    return json.dumps(schema)
+    except RecursionError as error:  # in what the check ignores, such as a default
+        problem = "Grammar error: the schema is nested too deep"
+        raise ApiError(400, problem, param="response_format") from error

@@ -31,6 +31,8 @@ _RETRY_AFTER_SECONDS = 2.0
 _MAX_RETRY_AFTER_SECONDS = 86_400.0
 _URL = re.compile(r"https?://[^\s\"']+")  # an engine's own address is nobody's business
 
+_NOT_READY_TYPE = "ServiceUnavailableError"  # vLLM's and the local engine's; says why
+
 # vLLM gives it no code of its own; clients know OpenAI's.
 CONTEXT_CODE = "context_length_exceeded"
 _CONTEXT = re.compile(r"maximum (?:context|model) length")
@@ -77,9 +79,12 @@ def engine_error(
         if own_status == 429:
             refusal.retry_after_seconds = retry_after or _RETRY_AFTER_SECONDS
         return refusal
-    if status == 503:
+    if status == 503:  # no room, or still starting: only the engine knows
+        is_own_word = detail.type == _NOT_READY_TYPE
+        reason = public_message(detail, route) if is_own_word else None
+        sentence = "The engine takes no requests at the moment"
         return UnavailableError(
-            "The engine has no room at the moment.",
+            f"{sentence}: {reason}" if reason else f"{sentence}.",
             code="engine_unavailable",
             retry_after_seconds=retry_after or _RETRY_AFTER_SECONDS,
         )

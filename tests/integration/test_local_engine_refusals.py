@@ -14,6 +14,12 @@ pytestmark = pytest.mark.e2e
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
+def with_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a body that asks for text of a schema."""
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return {"response_format": wanted}
+
+
 @pytest.mark.parametrize("content", ["word " * (CONTEXT_TOKENS + 1), "a" * 3_000_000])
 def test_a_prompt_beyond_the_context_is_refused(local_engine: LocalEngine, content: str) -> None:
     before = local_engine.metrics()
@@ -37,16 +43,9 @@ def test_a_prompt_beyond_the_context_is_refused(local_engine: LocalEngine, conte
         ({"logprobs": True}, 400, "BadRequestError"),
         ({"stream_options": {"include_usage": True}}, 400, "BadRequestError"),
         ({"max_tokens": "many"}, 400, "Bad Request"),
-        (
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "x", "schema": {"type": "nonsense"}},
-                }
-            },
-            400,
-            "BadRequestError",
-        ),
+        (with_schema({"type": "nonsense"}), 400, "BadRequestError"),
+        (with_schema({"type": "array", "minItems": 3}), 400, "BadRequestError"),
+        (with_schema({"type": "object", "properties": {'你"\\': {}}}), 400, "BadRequestError"),
     ],
 )
 def test_errors_have_vllms_shape(

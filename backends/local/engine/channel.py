@@ -21,12 +21,11 @@ class Channel:
         self._connection = connection
         self._buffer = bytearray()
 
-    def receive(self, *, is_waiting: bool) -> list[Command]:
-        """Return the commands that have come; with ``is_waiting``, at least a part of one.
+    def receive(self, timeout: float | None) -> list[Command]:
+        """Return the commands that have come, after at most ``timeout`` seconds.
 
-        Raises :class:`ChannelClosedError`.
+        None: at least a part of one is waited for. Raises :class:`ChannelClosedError`.
         """
-        timeout = None if is_waiting else 0
         while select.select([self._connection], [], [], timeout)[0]:
             data = self._connection.recv(_CHUNK_BYTES)
             if not data:

@@ -1,21 +1,25 @@
 """OpenVINO GenAI's continuous batching pipeline, loaded and wrapped: the one place that imports it.
 
-The wrapper hides three of its ways: its tokenizer cuts long prompts in silence, a grammar that it
-cannot compile leaves the whole pipeline unusable, and a cancelled request is released by the next
-step only.
+The wrapper hides some of its ways: its tokenizer cuts long prompts in silence, a grammar that it
+cannot compile makes the whole step fail, a failed step's requests stay in the pipeline, and a cancelled
+request is released by the next step only.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import Future
 from typing import Any
 
 from backends.local.config import EngineSettings
 from backends.local.detokenize import Vocabulary
+from backends.local.engine.grammar_trial import GrammarTrial
 from backends.local.messages import ChatPrompt, Prompt, Sampling, TextPrompt
 
 GREEDY_BELOW = 1e-5  # as vLLM: _SAMPLING_EPS
 MIN_TEMPERATURE = 1e-2  # as vLLM: smaller ones overflow
+_SETTLE_SECONDS = 0.05  # the sampling of a token takes less than a millisecond
 
 
 class EmptyPromptError(Exception):
@@ -83,6 +87,7 @@ class Pipeline:
         self._context_tokens = settings.context_tokens
         self.eos_token_id: int = self._tokenizer.get_eos_token_id()
         self.vocabulary = self._read_vocabulary()
+        self._trial = GrammarTrial(genai, self._tokenizer, len(self.vocabulary), self.eos_token_id)
 
     def _read_vocabulary(self) -> Vocabulary:
         ids = self._tokenizer.get_vocab()
@@ -93,7 +98,13 @@ class Pipeline:
         return Vocabulary(ids, special)
 
     def warm_up(self) -> None:
-        """Generate a few tokens, so that the first client does not wait 0.4 s for compiled kernels."""
+        """Generate a few tokens, so that the first client does not wait 0.4 s for compiled kernels.
+
+        And try a grammar, so that a compiler that does not work shows now. Raises ``RuntimeError``.
+        """
+        problem = self._trial.find_problem('{"type":"object"}')
+        if problem is not None:
+            raise RuntimeError(f"the grammar compiler does not work: {problem}")
         prompt = self.encode(TextPrompt("Warm up."))
         generating = self.start(0, prompt, Sampling(max_tokens=2, temperature=0.0), 2)
         while not generating.is_finished:
@@ -170,10 +181,32 @@ class Pipeline:
             config.structured_output_config = structured
         return config
 
+    def start_grammar_trial(self, json_schema: str) -> Future[str | None]:
+        """Compile a schema's grammar in a thread; the result is what is wrong with it, or None.
+
+        Before its result a grammar must not be used in a request: one that cannot be compiled makes a
+        step fail.
+        """
+        return self._trial.start(json_schema)
+
     def step(self) -> None:
-        """Generate at most one token for each request, or drop cancelled ones."""
+        """Generate at most one token for each request, or drop cancelled ones.
+
+        Raises what OpenVINO throws; then :meth:`drop_cancelled` is the only way on.
+        """
         if self._pipe.has_non_finished_requests():
             self._pipe.step()
+
+    def drop_cancelled(self) -> None:
+        """After a failed step, and once every request has been cancelled: be as if it had not been.
+
+        A step with nothing to schedule ends before the part that failed, and releases what has been
+        cancelled. Raises ``RuntimeError`` when something is left.
+        """
+        time.sleep(_SETTLE_SECONDS)  # threads that the failed step began may still sample
+        self.step()
+        if self._pipe.has_non_finished_requests():
+            raise RuntimeError("the pipeline holds requests that were cancelled")
 
     @property
     def kv_cache_usage(self) -> float:

@@ -8,6 +8,7 @@ freeze all connections.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,10 @@ from backends.local.engine.channel import Channel, ChannelClosedError
 from backends.local.engine.pipeline import Pipeline
 from backends.local.engine.scheduler import SequenceScheduler
 from backends.local.messages import Loaded, LoadFailed, Progress
+
+_GRAMMAR_POLL_SECONDS = 0.01
+
+log = logging.getLogger("forebay.engine.local")
 
 
 def main(arguments: list[str]) -> int:
@@ -44,13 +49,17 @@ def main(arguments: list[str]) -> int:
         drive(channel, scheduler)
     except ChannelClosedError:
         scheduler.close()
-        return 0
+        exit_code = 0
+    except Exception:
+        log.exception("the engine process cannot go on")
+        exit_code = 1
+    os._exit(exit_code)  # the interpreter's own end would wait for a grammar that is being compiled
 
 
 def drive(channel: Channel, scheduler: SequenceScheduler) -> NoReturn:
     """Obey commands and step, for ever. Raises :class:`ChannelClosedError` at the parent's end."""
     while True:
-        commands = channel.receive(is_waiting=not scheduler.has_work)
+        commands = channel.receive(_patience(scheduler))
         events = [event for command in commands for event in scheduler.apply(command)]
         events += scheduler.admit()
         if events:  # a refusal must not wait for a step
@@ -58,6 +67,13 @@ def drive(channel: Channel, scheduler: SequenceScheduler) -> NoReturn:
         events = scheduler.step()
         if events or commands:
             channel.send(Progress(tuple(events), scheduler.stats()))
+
+
+def _patience(scheduler: SequenceScheduler) -> float | None:
+    """Return how many seconds the next command may be waited for."""
+    if scheduler.has_work:
+        return 0
+    return _GRAMMAR_POLL_SECONDS if scheduler.has_grammars_waiting else None
 
 
 if __name__ == "__main__":

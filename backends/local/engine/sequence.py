@@ -27,6 +27,7 @@ class Sequence:
         self.max_tokens = max_tokens
         self.output_tokens = 0
         self.generating: Generating | None = None  # None while it waits
+        self.read_tokens = 0  # of a long prompt, how many the key-value cache has been given
         self._eos_token_id = eos_token_id
         self._decoder = TextDecoder(vocabulary)
         self._matcher = StopMatcher(sampling.stop_strings, is_kept=sampling.is_stop_string_kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future
 from typing import cast
 
 import pytest
@@ -13,7 +14,13 @@ from backends.local.engine.pipeline import (
     Pipeline,
     PromptTooLongError,
 )
-from backends.local.engine.scheduler import NOT_STARTED, OUT_OF_CACHE, SequenceScheduler
+from backends.local.engine.scheduler import (
+    MAX_FAILED_STEPS,
+    NOT_STARTED,
+    OUT_OF_CACHE,
+    STEP_FAILED,
+    SequenceScheduler,
+)
 from backends.local.messages import (
     Accepted,
     Cancel,
@@ -28,6 +35,7 @@ from backends.local.messages import (
 )
 
 CONTEXT = 10
+PIECE = 3
 END = 256
 
 
@@ -65,7 +73,10 @@ class ScriptedPipeline:
         self.kv_cache_usage = 0.25
         self.script = script
         self.started: dict[int, ScriptedGenerating] = {}
+        self.prompts: list[tuple[int, str]] = []  # what was handed over, by which sequence
         self.steps = 0
+        self.failing_steps = 0  # how many of the next steps fail
+        self.trial: Future[str | None] = Future()
 
     def encode(self, prompt: Prompt) -> list[int]:
         text = cast("TextPrompt", prompt).text
@@ -80,11 +91,22 @@ class ScriptedPipeline:
     ) -> ScriptedGenerating:
         if tokens == list(b"!"):
             raise RuntimeError("refused")
+        self.prompts.append((sequence_id, bytes(tokens).decode()))
         self.started[sequence_id] = ScriptedGenerating(self.script, max_tokens)
         return self.started[sequence_id]
 
+    def start_grammar_trial(self, _json_schema: str) -> Future[str | None]:
+        return self.trial
+
+    def drop_cancelled(self) -> None:
+        assert all(generating.is_cancelled for generating in self.started.values())
+        self.started.clear()
+
     def step(self) -> None:
         self.steps += 1
+        if self.failing_steps:
+            self.failing_steps -= 1
+            raise OverflowError
         for generating in self.started.values():
             generating.step()
 
@@ -95,7 +117,10 @@ def make(
     """Return a scheduler whose sequences all say ``text`` and end."""
     pipeline = ScriptedPipeline([*text.encode(), END])
     scheduler = SequenceScheduler(
-        cast("Pipeline", pipeline), max_running=max_running, context_tokens=CONTEXT
+        cast("Pipeline", pipeline),
+        max_running=max_running,
+        context_tokens=CONTEXT,
+        piece_tokens=PIECE,
     )
     return pipeline, scheduler
 
@@ -251,3 +276,101 @@ def test_closing_cancels_everything() -> None:
     scheduler.close()
     assert pipeline.started[1].is_cancelled
     assert not scheduler.has_work
+
+
+def test_a_long_prompt_is_read_in_pieces_and_only_its_real_tokens_count() -> None:
+    pipeline, scheduler = make("ab")
+    assert submit(scheduler, 1, "12345678") == Accepted(1, 8)
+    events = [cast("Produced", event) for event in run(scheduler)]
+    assert pipeline.prompts == [(1, "123"), (1, "123456"), (1, "12345678")]
+    assert [(event.text, event.output_tokens) for event in events] == [("a", 1), ("b", 2)]
+    stats = scheduler.stats()
+    assert (stats.prompt_tokens, stats.generation_tokens) == (8, 2)
+
+
+def test_what_comes_while_a_long_prompt_is_read_goes_before_its_next_piece() -> None:
+    pipeline, scheduler = make("ab", max_running=4)
+    submit(scheduler, 1, "1234567")
+    submit(scheduler, 2, "abcdefg")
+    scheduler.step()
+    submit(scheduler, 3, "xyz")
+    run(scheduler)
+    assert pipeline.prompts == [
+        *((1, "123"), (3, "xyz"), (1, "123456"), (1, "1234567")),
+        *((2, "abc"), (2, "abcdef"), (2, "abcdefg")),  # one long prompt after the other
+    ]
+
+
+def test_cancelling_a_long_prompt_ends_its_reading_and_the_next_one_is_read() -> None:
+    pipeline, scheduler = make("ab", max_running=4)
+    submit(scheduler, 1, "1234567")
+    submit(scheduler, 2, "abcd")
+    scheduler.apply(Cancel(1))
+    assert pipeline.started[1].is_cancelled
+    assert {event.sequence_id for event in run(scheduler)} == {2}
+    assert pipeline.prompts == [(1, "123"), (2, "abc"), (2, "abcd")]
+
+
+def test_a_long_prompt_that_the_cache_cannot_hold_fails_alone() -> None:
+    pipeline, scheduler = make("ab", max_running=4)
+    submit(scheduler, 1, "1234567")
+    pipeline.started[1].is_out_of_cache = True
+    submit(scheduler, 2, "abcd")
+    events = run(scheduler)
+    assert events[0] == Failed(1, OUT_OF_CACHE)
+    assert events[-1] == Produced(2, "", 3, "stop", None)
+
+
+def test_a_failed_step_is_the_end_of_what_ran_and_of_no_more() -> None:
+    pipeline, scheduler = make("ab", max_running=2)
+    submit(scheduler, 1)
+    submit(scheduler, 2, "1234567")
+    submit(scheduler, 3)
+    pipeline.failing_steps = 1
+    assert scheduler.step() == [Failed(1, STEP_FAILED), Failed(2, STEP_FAILED)]
+    assert scheduler.stats().failed == 2
+    assert run(scheduler)[-1] == Produced(3, "", 3, "stop", None)
+
+
+def test_a_pipeline_that_fails_again_and_again_is_given_up() -> None:
+    pipeline, scheduler = make("ab")
+    pipeline.failing_steps = MAX_FAILED_STEPS
+    for number in range(1, MAX_FAILED_STEPS):
+        submit(scheduler, number)
+        assert scheduler.step() == [Failed(number, STEP_FAILED)]
+    submit(scheduler, MAX_FAILED_STEPS)
+    with pytest.raises(OverflowError):
+        scheduler.step()
+
+
+@pytest.mark.parametrize("problem", [None, "no grammar"])
+def test_a_sequence_with_a_schema_is_answered_when_its_grammar_has_been_tried(
+    problem: str | None,
+) -> None:
+    pipeline, scheduler = make("ab")
+    sampling = Sampling(max_tokens=None, json_schema="{}")
+    assert scheduler.apply(Submit(1, TextPrompt("p"), sampling)) == []
+    assert scheduler.admit() == []
+    assert scheduler.has_grammars_waiting
+    assert not scheduler.has_work
+    assert scheduler.stats().waiting == 1
+    submit(scheduler, 2)  # need not wait
+    pipeline.trial.set_result(problem)
+    if problem is None:
+        assert scheduler.admit() == [Accepted(1, 1)]
+        assert {event.sequence_id for event in run(scheduler)} == {1, 2}
+    else:
+        assert scheduler.admit() == [Rejected(1, "Grammar error: no grammar", "response_format")]
+        assert {event.sequence_id for event in run(scheduler)} == {2}
+    assert scheduler.stats().waiting == 0
+
+
+def test_a_sequence_cancelled_while_its_grammar_is_tried_never_starts() -> None:
+    pipeline, scheduler = make()
+    scheduler.apply(Submit(1, TextPrompt("p"), Sampling(max_tokens=None, json_schema="{}")))
+    scheduler.admit()
+    scheduler.apply(Cancel(1))
+    pipeline.trial.set_result(None)
+    assert scheduler.admit() == []
+    assert not scheduler.has_grammars_waiting
+    assert pipeline.prompts == []
