@@ -23,6 +23,7 @@ from admin_ui.pages.limits import LimitsPage
 from admin_ui.pages.login import LoginPages
 from admin_ui.pages.overview import OverviewPage
 from admin_ui.pages.receipt import ReceiptPage
+from admin_ui.pages.shadow import SHADOW_PATH, ShadowPage
 from admin_ui.rendering import STATIC_FOLDER, Renderer
 from admin_ui.require_session import LOGIN_PATH, STATIC_PATH, RequireSession
 from admin_ui.security_headers import SECURITY_HEADERS, SecurityHeaders
@@ -58,6 +59,7 @@ def create_app(
     receipt = ReceiptPage(control=control, renderer=renderer)
     fleet = FleetPage(control=control, renderer=renderer, clock=clock)
     costs = CostsPage(control=control, renderer=renderer, clock=clock)
+    shadow = ShadowPage(control=control, renderer=renderer, clock=clock)
     limits = LimitsPage(control=control, renderer=renderer, clock=clock)
 
     @asynccontextmanager
@@ -73,6 +75,8 @@ def create_app(
             Route(f"{FLEET_PATH}/replicas/{{replica_id}}", fleet.change, methods=["POST"]),
             Route("/limits", limits.show),
             Route("/costs", costs.show),
+            Route(SHADOW_PATH, shadow.show),
+            Route(SHADOW_PATH, shadow.change, methods=["POST"]),
             Route(LOGIN_PATH, login.show),
             Route(LOGIN_PATH, login.sign_in, methods=["POST"]),
             Route("/logout", login.sign_out, methods=["POST"]),

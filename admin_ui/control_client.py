@@ -1,13 +1,4 @@
-"""The one way from the pages to the system: the control API over HTTP.
-
-Errors::
-
-    ControlError
-    ├── ControlUnreachableError  no connection, or no answer in time
-    ├── ControlUnreadableError   an answer that is not what the contract says
-    └── ControlRefusedError      an error answer, with its status and sentence
-        └── SessionRefusedError  401: the session is unknown, expired or ended
-"""
+"""The one way from the pages to the system: the control API over HTTP."""
 
 from __future__ import annotations
 
@@ -19,6 +10,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from admin_ui.control_errors import ControlUnreachableError, ControlUnreadableError, read_refusal
 from admin_ui.control_records import (
     EngineRow,
     Journals,
@@ -41,6 +33,7 @@ from admin_ui.cost_records import (
 )
 from admin_ui.fleet_records import Deployment, LedRoute, Reconciliation, Replica
 from admin_ui.limit_records import Budget, Credit, Named, RateLimit
+from admin_ui.shadow_records import ShadowedRoute
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -51,31 +44,6 @@ _REPORT_TIMEOUT_SECONDS = (
 )
 _CONNECT_TIMEOUT_SECONDS = 2.0
 _API_PREFIX = "/api/v1"
-
-
-class ControlError(Exception):
-    """The control API did not give what was asked for; the text is fit for a page."""
-
-
-class ControlUnreachableError(ControlError):
-    """No connection, or no answer in time."""
-
-
-class ControlUnreadableError(ControlError):
-    """The answer does not have the shape that the contract promises."""
-
-
-class ControlRefusedError(ControlError):
-    """An error answer of the control API."""
-
-    def __init__(self, status: int, message: str, retry_after_seconds: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after_seconds = retry_after_seconds
-
-
-class SessionRefusedError(ControlRefusedError):
-    """401: not signed in, or no longer."""
 
 
 class ControlClient:
@@ -228,6 +196,27 @@ class ControlClient:
         answer = await self._send("GET", "/capacity-profiles", token=token)
         return _decode(answer, Listing[CapacityProfileRow]).data
 
+    async def list_shadowed(self, token: str) -> list[ShadowedRoute]:
+        """Return how each shadowed route stands, with its curves, by name."""
+        answer = await self._send(
+            "GET",
+            "/shadow",
+            token=token,
+            params={"curves": "true"},
+            longest_seconds=_REPORT_TIMEOUT_SECONDS,
+        )
+        return _decode(answer, Listing[ShadowedRoute]).data
+
+    async def change_thresholds(self, token: str, change: str, body: dict[str, Any]) -> None:
+        """Take a proposal (``apply``), or go back to earlier thresholds (``rollback``)."""
+        await self._send(
+            "POST",
+            f"/shadow/{change}",
+            token=token,
+            json=body,
+            longest_seconds=_REPORT_TIMEOUT_SECONDS,
+        )
+
     async def list_engines(self, token: str) -> list[EngineRow]:
         """Return every replica with the outcome of a probe made now."""
         return _decode(await self._send("GET", "/engines", token=token), Listing[EngineRow]).data
@@ -266,7 +255,7 @@ class ControlClient:
             raise ControlUnreachableError("The control API does not answer.") from error
         if answer.is_success:
             return answer
-        raise _refusal(answer)
+        raise read_refusal(answer)
 
 
 def _decode(answer: httpx.Response, kind: type[RecordT]) -> RecordT:
@@ -278,17 +267,3 @@ def _decode(answer: httpx.Response, kind: type[RecordT]) -> RecordT:
         raise ControlUnreadableError(
             f"The control API's answer could not be understood ({error})."
         ) from error
-
-
-def _refusal(answer: httpx.Response) -> ControlRefusedError:
-    message = f"The control API answered with status {answer.status_code}."
-    try:
-        error = msgspec.json.decode(answer.content).get("error")
-        if isinstance(error, dict) and isinstance(error.get("message"), str):
-            message = error["message"]
-    except (msgspec.DecodeError, AttributeError):
-        pass  # not our error shape (a proxy's page, say): the status alone has to do
-    retry_after = answer.headers.get("retry-after", "")
-    seconds = int(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
-    kind = SessionRefusedError if answer.status_code == 401 else ControlRefusedError
-    return kind(answer.status_code, message, seconds)

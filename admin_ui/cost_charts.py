@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from admin_ui.chart import count_axis, money_axis
+from admin_ui.axes import count_axis, money_axis
 from admin_ui.cost_records import BusyHour, CrossoverSection, Fleet
+from admin_ui.drawing import Chart
 from admin_ui.formatting import currency_unit, day_text, money_text
-from admin_ui.line_chart import FULL, Limit, Line, LineChart, Mark, Plot, Point, draw_both
+from admin_ui.line_chart import FULL, Limit, Line, Mark, Plot, Point, draw_both
 
 CHOICES = ("serverless", "dedicated", "hybrid")  # in the order of their colours
 _MILLION = 10**6
@@ -20,7 +21,7 @@ _MOST_FLEETS = 60
 
 def crossing_chart(
     section: CrossoverSection, currency: str, max_utilization: Decimal
-) -> LineChart | None:
+) -> Chart | None:
     """Return what a day costs at a steady load, by tokens a day; None without a capacity.
 
     Serverless is a line through 0; dedicated GPUs are steps, one more where those before are full
@@ -65,7 +66,7 @@ def crossing_chart(
     return draw_both(plot, summary)
 
 
-def load_chart(section: CrossoverSection) -> LineChart | None:
+def load_chart(section: CrossoverSection) -> Chart | None:
     """Return the replicas that each hour keeps busy, and what the chosen base carries."""
     hours = [hour for hour in section.hours if hour.replicas is not None]
     if len(hours) < 2 or section.comparison is None:
@@ -93,7 +94,7 @@ def load_chart(section: CrossoverSection) -> LineChart | None:
     return draw_both(plot, summary, wide=FULL)
 
 
-def fleet_chart(section: CrossoverSection, currency: str) -> LineChart | None:
+def fleet_chart(section: CrossoverSection, currency: str) -> Chart | None:
     """Return what a month costs by the number of replicas in the base; None with none to choose."""
     comparison = section.comparison
     if comparison is None or len(comparison.fleets) < 2:

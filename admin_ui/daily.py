@@ -7,19 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from admin_ui.chart import (
-    NARROW,
-    WIDE,
-    Axis,
-    DayBar,
-    Drawing,
-    count_axis,
-    draw,
-    highest_of,
-    money_axis,
-)
+from admin_ui.axes import Axis, count_axis, money_axis
+from admin_ui.chart import NARROW, WIDE, DayBar, draw, highest_of
 from admin_ui.control_records import Usage, UsageCounts
 from admin_ui.date_range import DateRange
+from admin_ui.drawing import Chart
 from admin_ui.formatting import count_text, currency_unit, money_text
 
 TOKEN_SERIES = ("Input, not cached", "Input, cached", "Output")
@@ -34,16 +26,6 @@ class DailyRow:
 
     day: date
     counts: UsageCounts
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One chart in both sizes, and a sentence that says what it shows."""
-
-    wide: Drawing
-    narrow: Drawing
-    summary: str
-    is_empty: bool
 
 
 def daily_rows(usage: Usage, days: DateRange) -> list[DailyRow]:

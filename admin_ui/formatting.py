@@ -150,6 +150,11 @@ def status_words(status: str) -> str:
     return status.replace("_", " ")
 
 
+def thresholds_text(thresholds: Iterable[float]) -> str:
+    """Write thresholds of a score in order, to four digits: more than any sample tells apart."""
+    return ", ".join(f"{one:.4g}" for one in thresholds)
+
+
 def rounded_money(amount: Decimal | None, currency: str | None, decimals: int = 2) -> str:
     """Write a figure of a comparison, which is an estimate and no charge: rounded, with its unit."""
     if amount is None:

@@ -1,21 +1,30 @@
-"""Line charts: from figures to coordinates. The SVG itself is a template.
-
-As in ``chart.py``, all scaling is in :class:`~decimal.Decimal` and only coordinates are rounded.
-"""
+"""Line charts: from figures to coordinates. The SVG itself is a template."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 
-from admin_ui.chart import Axis, Frame, Label
+from admin_ui.axes import Axis
+from admin_ui.drawing import (
+    LABEL_LETTER_WIDTH,
+    Chart,
+    Drawing,
+    Frame,
+    Label,
+    PlacedLimit,
+    PlacedLine,
+    PlacedMark,
+    fit_labels,
+    label_y,
+    place_y,
+    round_place,
+)
 
 WIDE = Frame(width=620, height=260, left=62, right=14, top=22, bottom=30)
 FULL = Frame(width=1280, height=250, left=62, right=14, top=22, bottom=30, most_labels=16)
 NARROW = Frame(width=340, height=240, left=56, right=10, top=22, bottom=30, most_labels=4)
-_LABEL_LETTER_WIDTH = 7
-_HUNDREDTH = Decimal("0.01")
 Point = tuple[Decimal, Decimal]
 
 
@@ -58,65 +67,16 @@ class Plot:
     limits: tuple[Limit, ...] = ()
 
 
-@dataclass(frozen=True)
-class PlacedLine:
-    """A path of SVG."""
-
-    series: int
-    path: str
-    is_area: bool
-
-
-@dataclass(frozen=True)
-class PlacedMark:
-    """A dot."""
-
-    series: int
-    x: Decimal
-    y: Decimal
-    tooltip: str
-
-
-@dataclass(frozen=True)
-class PlacedLimit:
-    """A straight line and where its name stands."""
-
-    path: str
-    label: Label
-
-
-@dataclass(frozen=True)
-class LineDrawing:
-    """Everything the template needs for one SVG."""
-
-    frame: Frame
-    lines: tuple[PlacedLine, ...]
-    marks: tuple[PlacedMark, ...]
-    limits: tuple[PlacedLimit, ...]
-    y_labels: tuple[Label, ...]
-    x_labels: tuple[Label, ...]
-
-
-@dataclass(frozen=True)
-class LineChart:
-    """One chart in both sizes, and a sentence that says what it shows."""
-
-    wide: LineDrawing
-    narrow: LineDrawing
-    summary: str
-
-
-def draw_both(plot: Plot, summary: str, *, wide: Frame = WIDE) -> LineChart:
+def draw_both(plot: Plot, summary: str, *, wide: Frame = WIDE) -> Chart:
     """Return the chart for wide screens and for telephones."""
-    return LineChart(draw_lines(plot, wide), draw_lines(plot, NARROW), summary)
+    return Chart(draw_lines(plot, wide), draw_lines(plot, NARROW), summary)
 
 
-def draw_lines(plot: Plot, frame: Frame) -> LineDrawing:
+def draw_lines(plot: Plot, frame: Frame) -> Drawing:
     """Place everything; long axis labels widen the left margin, crowded ones below are left out."""
-    longest = max(len(label) for label in plot.y_axis.labels)
-    frame = replace(frame, left=max(frame.left, longest * _LABEL_LETTER_WIDTH + 14))
-    place = _Place(frame, plot.x_top, plot.y_axis.top)
-    return LineDrawing(
+    frame = fit_labels(frame, plot.y_axis)
+    place = _Place(frame, plot.x_top, plot.y_axis)
+    return Drawing(
         frame=frame,
         lines=tuple(
             PlacedLine(line.series, place.path(line), line.is_area)
@@ -128,10 +88,7 @@ def draw_lines(plot: Plot, frame: Frame) -> LineDrawing:
             for mark in plot.marks
         ),
         limits=tuple(place.limit(limit) for limit in plot.limits),
-        y_labels=tuple(
-            Label(Decimal(frame.left - 8), place.y(tick), text, "end")
-            for tick, text in zip(plot.y_axis.ticks, plot.y_axis.labels, strict=True)
-        ),
+        y_labels=label_y(plot.y_axis, frame),
         x_labels=_thin_labels(plot.x_labels, place, frame),
     )
 
@@ -142,15 +99,14 @@ class _Place:
 
     frame: Frame
     x_top: Decimal
-    y_top: Decimal
+    y_axis: Axis
 
     def x(self, value: Decimal) -> Decimal:
         share = min(max(value / self.x_top, Decimal(0)), Decimal(1))
-        return (self.frame.left + share * self.frame.plot_width).quantize(_HUNDREDTH)
+        return round_place(self.frame.left + share * self.frame.plot_width)
 
     def y(self, value: Decimal) -> Decimal:
-        share = min(max(value / self.y_top, Decimal(0)), Decimal(1))
-        return (self.frame.base_y - share * self.frame.plot_height).quantize(_HUNDREDTH)
+        return place_y(value, self.y_axis, self.frame)
 
     def path(self, line: Line) -> str:
         places = [(self.x(x), self.y(y)) for x, y in line.points]
@@ -184,7 +140,7 @@ def _thin_labels(
     placed = []
     for value, text in labels[::every]:
         x = place.x(value)
-        half = Decimal(len(text) * _LABEL_LETTER_WIDTH) / 2
+        half = Decimal(len(text) * LABEL_LETTER_WIDTH) / 2
         is_at_end = x + half > frame.width
         anchor = "end" if is_at_end else "middle"
         placed.append(Label(Decimal(frame.width - 2) if is_at_end else x, y, text, anchor))

@@ -31,6 +31,7 @@ _FORMATTERS = (
     formatting.short_count,
     formatting.small_rate,
     formatting.status_words,
+    formatting.thresholds_text,
 )
 
 

@@ -9,12 +9,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from admin_ui.control_client import (
-    ControlClient,
-    ControlError,
-    ControlRefusedError,
-    SessionRefusedError,
-)
+from admin_ui.control_client import ControlClient
+from admin_ui.control_errors import ControlError, ControlRefusedError, SessionRefusedError
 from admin_ui.control_records import Member
 from admin_ui.cookies import Cookies
 from admin_ui.csrf import csrf_token

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from admin_ui.control_client import ControlError
+from admin_ui.control_errors import ControlError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

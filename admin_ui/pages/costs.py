@@ -11,7 +11,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from admin_ui.control_client import ControlClient, ControlError, ControlRefusedError
+from admin_ui.control_client import ControlClient
+from admin_ui.control_errors import ControlError
 from admin_ui.cost_charts import CHOICES, crossing_chart, fleet_chart, load_chart
 from admin_ui.cost_records import Crossover
 from admin_ui.crossover_form import (
@@ -25,6 +26,13 @@ from admin_ui.formatting import find_share
 from admin_ui.rendering import Renderer
 from admin_ui.require_session import SignedIn, get_signed_in
 from admin_ui.section import Section, load_section
+from admin_ui.serving_figures import (
+    GROUPINGS,
+    ServingChoice,
+    ServingFigures,
+    load_serving,
+    read_serving_choice,
+)
 
 DEFAULT_DAYS = 30
 
@@ -52,13 +60,14 @@ class CostsPage:
         now = self.clock()
         days, problem = _chosen_days(request, now.date())
         form = read_crossover_form(request.query_params)
+        choice = read_serving_choice(request.query_params)
         token = signed_in.token
         outcome, routes, books, profiles, serving, spread = await asyncio.gather(
             self._report(signed_in, form, days, problem),
             load_section(self.control.list_routes(token)),
             load_section(self.control.list_price_books(token)),
             load_section(self.control.list_capacity_profiles(token)),
-            self._serving(signed_in, form, days),
+            self._serving(signed_in, form, choice, days),
             load_section(self.control.get_charge_spread(token, _query(form, days))),
         )
         return self.renderer.page(
@@ -76,6 +85,8 @@ class CostsPage:
             books=books,
             profiles=profiles,
             serving=serving,
+            choice=choice,
+            groupings=GROUPINGS,
             spread=spread,
             choices=CHOICES,
             find_share=find_share,
@@ -94,20 +105,21 @@ class CostsPage:
             return _Outcome(await self.control.get_crossover(signed_in.token, question))
         except FormProblemError as error:
             return _Outcome(problem=str(error), status=400)
-        except ControlRefusedError as error:
-            return _Outcome(problem=str(error), status=error.status if error.status < 500 else 503)
         except ControlError as error:
-            return _Outcome(problem=str(error), status=503)
+            return _Outcome(problem=str(error), status=error.page_status)
 
     async def _serving(
-        self, signed_in: SignedIn, form: CrossoverForm, days: DateRange
-    ) -> Section[Any]:
+        self, signed_in: SignedIn, form: CrossoverForm, choice: ServingChoice, days: DateRange
+    ) -> ServingFigures:
         try:
-            limits = form.list_targets()
+            targets = form.list_targets()
         except FormProblemError as error:
-            return Section(None, str(error))
-        query = _query(form, days) | limits
-        return await load_section(self.control.get_serving(signed_in.token, query))
+            return ServingFigures(
+                Section(None, str(error)), Section(None, None), Section(None, None), ()
+            )
+        return await load_serving(
+            self.control, signed_in.token, choice, _query(form, days), targets
+        )
 
 
 def _chosen_days(request: Request, today: date) -> tuple[DateRange, str | None]:

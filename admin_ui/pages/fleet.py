@@ -10,19 +10,18 @@ from datetime import datetime
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from admin_ui.control_client import ControlClient, ControlError, ControlRefusedError
-from admin_ui.csrf import is_genuine
+from admin_ui.carry_out import carry_out
+from admin_ui.control_client import ControlClient
 from admin_ui.fleet_figures import load_fleet
-from admin_ui.forms import FormRefusedError, read_form
+from admin_ui.forms import FormRefusedError
 from admin_ui.rendering import Renderer
 from admin_ui.require_session import SignedIn, get_signed_in
 
 FLEET_PATH = "/fleet"
 REFRESH_SECONDS = 5
 _REPLICA_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_STALE_FORM = "This form had gone stale. Please try again."
 _NOTICES = {
     "drain": "The replica gets nothing new; what runs there goes on.",
     "undrain": "The replica gets requests again.",
@@ -45,27 +44,15 @@ class FleetPage:
 
     async def change(self, request: Request) -> Response:
         """POST /fleet/replicas/{replica_id}: drain it, undrain it, or weigh it anew."""
-        signed_in = get_signed_in(request)
-        try:
-            form = await read_form(request)
-        except FormRefusedError as error:
-            return await self._page(signed_in, status=400, problem=str(error))
-        if not is_genuine(request, form, signed_in.token):
-            return await self._page(signed_in, status=403, problem=_STALE_FORM)
         replica_id: str = request.path_params["replica_id"]
-        changes = _wanted(form)
-        if changes is None or not _REPLICA_ID.fullmatch(replica_id):
-            return await self._page(
-                signed_in, status=400, problem="A weight is a number from 0 up, like 0.5."
-            )
-        try:
+
+        async def change(signed_in: SignedIn, form: dict[str, str]) -> None:
+            changes = _wanted(form)
+            if changes is None or not _REPLICA_ID.fullmatch(replica_id):
+                raise FormRefusedError("A weight is a number from 0 up, like 0.5.")
             await self.control.change_replica(signed_in.token, replica_id, changes)
-        except ControlRefusedError as error:
-            status = error.status if error.status < 500 else 503
-            return await self._page(signed_in, status=status, problem=str(error))
-        except ControlError as error:
-            return await self._page(signed_in, status=503, problem=str(error))
-        return RedirectResponse(f"{FLEET_PATH}?done={form['action']}", status_code=303)
+
+        return await carry_out(request, change, page_path=FLEET_PATH, show_again=self._page)
 
     async def _page(
         self,

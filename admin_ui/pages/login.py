@@ -10,12 +10,8 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from admin_ui.control_client import (
-    ControlClient,
-    ControlError,
-    ControlRefusedError,
-    SessionRefusedError,
-)
+from admin_ui.control_client import ControlClient
+from admin_ui.control_errors import ControlError, ControlRefusedError, SessionRefusedError
 from admin_ui.cookies import Cookies
 from admin_ui.csrf import csrf_token, is_genuine, new_nonce
 from admin_ui.forms import FormRefusedError, read_form

@@ -9,7 +9,8 @@ from decimal import Decimal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from admin_ui.control_client import ControlClient, ControlError, ControlRefusedError
+from admin_ui.control_client import ControlClient
+from admin_ui.control_errors import ControlError, ControlRefusedError
 from admin_ui.control_records import ReceiptPrice, ReceiptUsage
 from admin_ui.rendering import Renderer
 from admin_ui.require_session import SignedIn, control_failure_page, get_signed_in

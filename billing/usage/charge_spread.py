@@ -7,7 +7,6 @@ of those there are far fewer than requests.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 
 from sqlalchemy import text
@@ -15,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.costing.distribution import CostDistribution
 from billing.costing.wide_decimal import divide
+from billing.usage.request_filter import RequestFilter
 
 # Ranks in whole numbers: the q-th percentile of n is that of rank ceil(q n / 100).
 _SPREADS = """
@@ -46,17 +46,6 @@ FROM ranked GROUP BY currency ORDER BY requests DESC NULLS LAST, currency
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadFilter:
-    """Which requests: those that arrived in [from_at, to_at), of these owners if given."""
-
-    from_at: datetime
-    to_at: datetime
-    organization_id: str | None = None
-    project_id: str | None = None
-    route: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ChargeSpreads:
     """The spread in each currency, the one with most requests first. Requests that end unbilled
     (rejected, failed, voided) are left out; those without a price are counted."""
@@ -65,16 +54,9 @@ class ChargeSpreads:
     unpriced_requests: int
 
 
-async def spread_ledger(session: AsyncSession, spread_filter: SpreadFilter) -> ChargeSpreads:
-    """Return how the charges of the filter's requests spread."""
-    parameters = {
-        "from_at": spread_filter.from_at,
-        "to_at": spread_filter.to_at,
-        "organization_id": spread_filter.organization_id,
-        "project_id": spread_filter.project_id,
-        "route": spread_filter.route,
-    }
-    rows = (await session.execute(text(_SPREADS), parameters)).all()
+async def spread_ledger(session: AsyncSession, wanted: RequestFilter) -> ChargeSpreads:
+    """Return how the charges of these requests spread; ``route`` is what served."""
+    rows = (await session.execute(text(_SPREADS), wanted.to_parameters())).all()
     return ChargeSpreads(
         by_currency=tuple(
             (

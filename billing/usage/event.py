@@ -87,7 +87,7 @@ class RequestIdentity(msgspec.Struct, array_like=True, frozen=True):
     route_id: str
     route: str  # the public name
     deployment_id: str
-    endpoint: str  # "chat.completions" or "completions"
+    endpoint: str  # "chat.completions", "completions" or "embeddings"
     is_stream: bool
     started_at_us: int  # arrival; decides the price and the partition
     fallback: Fallback | None = None

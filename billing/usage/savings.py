@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from typing import Any
@@ -16,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.money import EXACT, ZERO
+from billing.usage.request_filter import RequestFilter
 
 # A request of which nothing is charged would have cost nothing elsewhere either.
 _ROWS = """
@@ -58,17 +58,6 @@ WHERE s.started_at >= :from_at AND s.started_at < :to_at
     AND (CAST(:route AS text) IS NULL OR s.requested_route = :route)
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
-
-
-@dataclass(frozen=True, slots=True)
-class SavingsFilter:
-    """Which requests: those that arrived in [from_at, to_at), of these owners if given."""
-
-    from_at: datetime
-    to_at: datetime
-    organization_id: str | None = None
-    project_id: str | None = None
-    route: str | None = None  # that was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +126,12 @@ class RouteSavings:
         )
 
 
-async def report_savings(
-    session: AsyncSession, savings_filter: SavingsFilter
-) -> list[RouteSavings]:
-    """Return what each route's tiers have saved, by route and currency."""
-    parameters = {
-        "from_at": savings_filter.from_at,
-        "to_at": savings_filter.to_at,
-        "organization_id": savings_filter.organization_id,
-        "project_id": savings_filter.project_id,
-        "route": savings_filter.route,
-    }
+async def report_savings(session: AsyncSession, wanted: RequestFilter) -> list[RouteSavings]:
+    """Return what each route's tiers have saved, by route and currency.
+
+    ``route`` is what was asked for.
+    """
+    parameters = wanted.to_parameters()
     rows = (await session.execute(text(_ROWS), parameters)).all()
     tiers = {
         key: tuple(_tier_of(row) for row in group)

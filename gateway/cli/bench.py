@@ -14,6 +14,7 @@ from gateway.cli.output import Columns, print_json, print_table
 
 if TYPE_CHECKING:
     from backends.sweep.lengths import Lengths
+    from gateway.cli.bench_run import Job
 
 app = typer.Typer(no_args_is_help=True, help="Measure what an engine can carry.")
 
@@ -29,6 +30,11 @@ _STEPS: Columns = (
     ("TPOT p95", "tpot_p95"),
     ("E2E p95", "e2e_p95"),
     ("FAILED", "failed"),
+)
+_LENGTHS: Columns = (
+    ("TOKENS", "side"),
+    ("MEAN", "mean"),
+    *((name.upper(), name) for name in ("p50", "p95", "p99", "longest")),
 )
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT", help="A sweep's report.json.")]
 FileOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where it goes.")]
@@ -47,8 +53,11 @@ def sweep(
     growth: options.GrowthOption = 2.0,
     lengths: options.LengthsOption = None,
     ledger: options.LedgerOption = False,
+    from_: options.LedgerFromOption = None,
+    to: options.LedgerToOption = None,
     route: options.RouteOption = None,
-    latest: options.LatestOption = 500,
+    deployment: options.DeploymentOption = None,
+    project: options.ProjectOption = None,
     input_tokens: options.InputOption = 512,
     output_tokens: options.OutputOption = 128,
     shared_prefix: options.SharedOption = 0.0,
@@ -72,29 +81,42 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Drive a server at rising load; find its knee; write a report, a plot, a capacity profile."""
-    from backends.sweep.errors import SweepError
-    from gateway.cli.bench_run import Job, run_job
-
     given = dict(locals())
+    from backends.sweep.errors import SweepError
+    from gateway.cli.bench_run import run_job
+
     try:
-        job = Job(
-            url=url,
-            model=model,
-            is_chat=not completions,
-            secret=options.find_secret(key_env, key_file),
-            plan=options.make_plan(**_plan_options(given)),
-            lengths=_choose_lengths(given),
-            shared_prefix=shared_prefix,
-            reuses_prompts=reuse_prompts,
-            timeout_seconds=timeout,
-            profile_name=name or model,
-            gpus=gpus,
-            directory=out,
-        )
-        report = run_job(job)
+        report = run_job(_make_job(given))
     except SweepError as error:
         raise CliError(f"{url}: {error}." if "://" in url else f"{error}.") from error
     _show(report, as_json=as_json)
+
+
+@app.command()
+def lengths(
+    *,
+    from_: options.LedgerFromOption = None,
+    to: options.LedgerToOption = None,
+    route: options.RouteOption = None,
+    deployment: options.DeploymentOption = None,
+    project: options.ProjectOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="To take to where --lengths reads it."),
+    ] = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how long recorded requests and their answers were; write it for a sweep elsewhere."""
+    from gateway.cli.bench_files import LedgerLengths, ask_lengths, write_json
+
+    found = ask_lengths(LedgerLengths(from_, to, route, deployment, project, state_dir))
+    if out is not None:
+        write_json(out, found)
+    if as_json:
+        print_json(found)
+    elif out is None:
+        _show_lengths(found)
 
 
 @app.command()
@@ -130,6 +152,26 @@ def profile(
     write_json(out, found)
 
 
+def _make_job(given: dict[str, Any]) -> Job:
+    """Return what is measured. Raises :class:`CliError`, and SweepError for loads and lengths."""
+    from gateway.cli.bench_run import Job
+
+    return Job(
+        url=given["url"],
+        model=given["model"],
+        is_chat=not given["completions"],
+        secret=options.find_secret(given["key_env"], given["key_file"]),
+        plan=options.make_plan(**_plan_options(given)),
+        lengths=_choose_lengths(given),
+        shared_prefix=given["shared_prefix"],
+        reuses_prompts=given["reuse_prompts"],
+        timeout_seconds=given["timeout"],
+        profile_name=given["name"] or given["model"],
+        gpus=given["gpus"],
+        directory=given["out"],
+    )
+
+
 def _plan_options(given: dict[str, Any]) -> dict[str, Any]:
     names = ("concurrency", "rate", "growth", "seconds", "requests", "max_seconds", "warm_up")
     return {
@@ -140,15 +182,39 @@ def _plan_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choose_lengths(given: dict[str, Any]) -> Lengths:
-    from gateway.cli.bench_files import ask_lengths, make_lengths, read_lengths
+    from gateway.cli.bench_files import LedgerLengths, draw_lengths, make_lengths, read_lengths
 
+    names = ("from_", "to", "route", "deployment", "project", "state_dir")
+    source = LedgerLengths(**{name: given[name] for name in names})
     if given["lengths"] is not None and given["ledger"]:
         raise CliError("Give --lengths or --ledger, not both.")
+    if source.is_chosen and not given["ledger"]:
+        raise CliError(
+            "--from, --to, --route, --deployment and --project choose requests of the ledger:"
+            " give --ledger."
+        )
     if given["lengths"] is not None:
         return read_lengths(given["lengths"])
     if given["ledger"]:
-        return ask_lengths(given["state_dir"], latest=given["latest"], route=given["route"])
+        return draw_lengths(source)
     return make_lengths([(given["input_tokens"], given["output_tokens"], 1)], "the options")
+
+
+def _show_lengths(found: dict[str, Any]) -> None:
+    rows = [
+        {"side": name, **found[f"{name}_tokens"], "mean": f"{found[f'{name}_tokens']['mean']:.1f}"}
+        for name in ("input", "output")
+    ]
+    print_table(rows, _LENGTHS, empty="")
+    print()
+    print(f"{found['requests']} requests, in {len(found['data'])} pairs of lengths.")
+    if found["correlation"] is not None:
+        print(f"Input and output correlate by {found['correlation']:.2f}.")
+    print(f"{found['cached_share']:.1%} of the input was in a prefix cache.")
+    if found["left_out_requests"]:
+        print(f"Note: {found['left_out_requests']} more have no count of input or of output.")
+    if found["read_share"] < 1:
+        print(f"Note: a sample was read, {found['read_share']:.2%} of these days' requests.")
 
 
 def _show(report: dict[str, Any], *, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,23 @@ if TYPE_CHECKING:
     from backends.sweep.lengths import Lengths
 
 REPORT, PLOT, CAPACITY = "report.json", "plot.svg", "capacity.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLengths:
+    """Which of the ledger's requests tell how long requests are."""
+
+    from_: str | None
+    to: str | None
+    route: str | None
+    deployment: str | None
+    project: str | None
+    state_dir: str | None
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether anything but the usual is asked for."""
+        return any((self.from_, self.to, self.route, self.deployment, self.project))
 
 
 def read_lengths(path: Path) -> Lengths:
@@ -43,24 +61,36 @@ def read_lengths(path: Path) -> Lengths:
     return make_lengths(rows, str(path))
 
 
-def ask_lengths(state_dir: str | None, *, latest: int, route: str | None) -> Lengths:
-    """Return the lengths of the latest completed requests that the ledger has.
+def ask_lengths(source: LedgerLengths) -> dict[str, Any]:
+    """Return the control API's answer: the distribution as a file that :func:`read_lengths` reads.
 
-    Raises :class:`CliError`.
+    Raises :class:`CliError`, of no request too.
     """
     from gateway.cli.control_client import ControlClient
-    from gateway.cli.options import load
+    from gateway.cli.options import load, parse_time
 
-    answer = ControlClient(load(state_dir)).get("/requests", limit=latest)
-    rows = [
-        (row["input_tokens"], row["output_tokens"], 1)
-        for row in answer["data"]
-        if row["status"] == "completed"
-        and row["input_tokens"]
-        and row["output_tokens"]
-        and route in {None, row["route"], row.get("requested_route")}
-    ]
-    return make_lengths(rows, "the latest requests")
+    query = {
+        "from": parse_time(source.from_, "--from"),
+        "to": parse_time(source.to, "--to"),
+        "project_id": source.project,
+        "route": source.route,
+        "deployment": source.deployment,
+    }
+    answer = ControlClient(load(source.state_dir)).get("/lengths", **query)
+    if not answer["data"]:
+        raise CliError(
+            f"No request with token counts was completed from {answer['from']} to {answer['to']}."
+        )
+    found: dict[str, Any] = answer
+    return found
+
+
+def draw_lengths(source: LedgerLengths) -> Lengths:
+    """Return the ledger's distribution. Raises :class:`CliError`."""
+    rows = ask_lengths(source)["data"]
+    return make_lengths(
+        ((row["input_tokens"], row["output_tokens"], row["requests"]) for row in rows), "the ledger"
+    )
 
 
 def make_lengths(rows: Iterable[tuple[int, int, int | None]], source: str) -> Lengths:

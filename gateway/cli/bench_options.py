@@ -45,11 +45,23 @@ LengthsOption = Annotated[
     ),
 ]
 LedgerOption = Annotated[
-    bool, typer.Option("--ledger", help="Lengths of the latest requests, over the control API.")
+    bool, typer.Option("--ledger", help="Lengths of recorded requests, over the control API.")
 ]
-RouteOption = Annotated[str | None, typer.Option("--route", help="With --ledger: only of this.")]
-LatestOption = Annotated[
-    int, typer.Option("--latest", min=1, max=500, help="With --ledger: of so many requests.")
+LedgerFromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Of the ledger. Default: seven days ago."),
+]
+LedgerToOption = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="Of the ledger. Default: now.")
+]
+RouteOption = Annotated[
+    str | None, typer.Option("--route", help="Of the ledger: asked for this, or served by it.")
+]
+DeploymentOption = Annotated[
+    str | None, typer.Option("--deployment", help="Of the ledger: only of this.")
+]
+ProjectOption = Annotated[
+    str | None, typer.Option("--project", help="Of the ledger: only of this (id).")
 ]
 InputOption = Annotated[int, typer.Option("--input-tokens", min=1, help="Of every prompt.")]
 OutputOption = Annotated[int, typer.Option("--output-tokens", min=1, help="Of every answer.")]

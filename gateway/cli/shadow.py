@@ -140,7 +140,6 @@ def versions(
 def _status_row(one: dict[str, Any]) -> dict[str, Any]:
     policy, quality = one["policy"], one["quality"]
     proposed = one["proposed_thresholds"]
-    today = [cost["cost_today"] for cost in one["costs"] if cost["currency"] == policy["currency"]]
     return {
         "route": one["route"],
         "thresholds": _join(one["thresholds"]),
@@ -150,7 +149,7 @@ def _status_row(one: dict[str, Any]) -> dict[str, Any]:
         "floor": policy["quality_floor"],
         "score_drift": None if one["score_drift"] is None else f"{one['score_drift']:.3f}",
         "proposed_thresholds": None if proposed is None else _join(proposed),
-        "cost_today": " + ".join(today) or "0",
+        "cost_today": one["spent_today"],
         "daily_budget": f"{policy['daily_budget']} {policy['currency']}",
         "alarms": ", ".join(alarm["kind"] for alarm in one["alarms"]),
     }

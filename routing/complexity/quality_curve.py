@@ -92,12 +92,17 @@ class _Sums(NamedTuple):
         return found / total if total else None
 
 
-def draw_curve(observations: Sequence[Observation], *, seed: int = 0) -> list[CurvePoint]:
-    """Return the curve from all at the upper tier to none; empty without a sample."""
+def draw_curve(
+    observations: Sequence[Observation], *, in_effect: float | None = None, seed: int = 0
+) -> list[CurvePoint]:
+    """Return the curve from all at the upper tier to none; empty without a sample.
+
+    The threshold that is ``in_effect`` is one of its points.
+    """
     samples = sorted(one.score for one in observations if one.is_sample)
     if not samples:
         return []
-    thresholds = _choose_thresholds(samples)
+    thresholds = _choose_thresholds(samples, in_effect)
     cells = [bisect_right(thresholds, one.score) for one in observations]
     # A cell more than thresholds: what is below the first of them, which no sample is.
     width = len(thresholds) + 1
@@ -166,12 +171,13 @@ def propose_for_share(curve: Sequence[CurvePoint], share: float) -> Proposal | N
     return Proposal(min(found, key=lambda one: one.threshold), share, is_certain=True)
 
 
-def _choose_thresholds(samples: Sequence[float]) -> list[float]:
-    """Return some of the scores, ascending, the least first, and one above all."""
+def _choose_thresholds(samples: Sequence[float], in_effect: float | None) -> list[float]:
+    """Return some of the scores, ascending, the least first, one above all, and what is in effect."""
     last = len(samples) - 1
     steps = min(POINTS, len(samples)) - 1
     chosen = {samples[round(last * step / steps)] for step in range(steps + 1)} if steps else set()
-    return sorted({samples[0], *chosen, NOBODY})
+    also = set() if in_effect is None else {in_effect}
+    return sorted({samples[0], *chosen, NOBODY, *also})
 
 
 def _sum_cells(

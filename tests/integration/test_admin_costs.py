@@ -58,13 +58,37 @@ async def test_without_a_question_the_page_tells_what_was_served(
     assert "0.000012345678900" not in page.text
     assert "0.000012345<" not in page.text
     assert "3 requests have no price" in page.text
-    asked = next(query for method, path, query in api.asked if path == "/serving")
-    assert asked == {"from": "2026-10-31T00:00:00+00:00", "to": "2026-11-30T00:00:00+00:00"}
-    for path in ("/serving", "/charges/spread", "/price-books"):
+    span = {"from": "2026-10-31T00:00:00+00:00", "to": "2026-11-30T00:00:00+00:00"}
+    asked = [query for method, path, query in api.asked if path == "/serving"]
+    assert sorted(one.pop("group_by") for one in asked) == ["hour", "route"]
+    assert asked == [span, span]
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms", "goodput", "charge"):
+        assert f'data-testid="chart-serving-{name}"' in page.text
+    for path in ("/serving", "/serving?group_by=hour", "/charges/spread", "/price-books"):
         api.answers[path] = refusal(503, "The query took too long; ask for less.")
     page = await browser.get("/costs")
     assert page.text.count("The query took too long") == 2  # in their own places
     assert page.status_code == 200
+
+
+async def test_serving_is_told_by_deployment_and_by_hour(
+    browser: httpx.AsyncClient, api: CannedControlApi
+) -> None:
+    form = {"by": "deployment", "deployment": "gpu-a", "route": "big", "ttft_ms": "500"}
+    page = await browser.get("/costs", params=form)
+    asked = [query for method, path, query in api.asked if path == "/serving"]
+    assert sorted(one["group_by"] for one in asked) == ["deployment", "hour"]
+    for one in asked:
+        assert (one["deployment"], one["route"], one["ttft_ms"]) == ("gpu-a", "big", "500")
+    assert '<option value="gpu-a" selected>' in page.text
+    assert "at most 500 ms" in page.text  # the dashed line
+    assert "Slowest hour&#39;s p99: 2.64 s" in page.text
+    assert 'name="gpu_price" value="2"' not in page.text
+    kept = await browser.get("/costs", params={**ASKED, **form})
+    assert kept.text.count('name="gpu_price" value="2"') == 2  # a report outlasts another view
+    page = await browser.get("/costs", params={"by": "<b>", "ttft_ms": "soon"})
+    assert "TTFT: write a number" in page.text
+    assert "chart-serving" not in page.text
 
 
 async def test_the_question_and_its_report(
@@ -190,7 +214,8 @@ async def test_a_target_that_is_missed_has_a_reason_and_no_price(
     page = await browser.get("/costs", params=ASKED)
     assert page.status_code == 200
     assert page.text.count("not priced: no measured load meets TTFT") == 2
-    assert "<figure" not in page.text
+    for name in ("crossing", "fleets", "load"):
+        assert f'data-testid="chart-{name}"' not in page.text
 
 
 def test_charts_stay_in_their_frames(served: CannedControlApi) -> None:

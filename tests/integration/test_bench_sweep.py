@@ -196,6 +196,7 @@ def test_an_engine_that_knows_no_ignore_eos_is_asked_without(
         (("--concurrency", "x"), "is no load"),
         (("--concurrency", "1", "--rate", "1"), "not both"),
         (("--ledger", "--lengths", "x"), "not both"),
+        (("--route", "x"), "give --ledger"),
         (("--lengths", "nowhere.csv"), "cannot be read"),
     ],
 )

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin_ui.chart import NARROW, WIDE, Axis, DayBar, Frame, count_axis, draw, money_axis
+from admin_ui.axes import Axis, count_axis, duration_axis, money_axis, rate_axis
+from admin_ui.chart import NARROW, WIDE, DayBar, draw
 from admin_ui.control_records import Usage, UsageCounts, UsageRow
+from admin_ui.cost_records import Percentiles, ServingRow
 from admin_ui.daily import daily_rows, spend_chart, tokens_chart
 from admin_ui.date_range import DateRange, last_days
+from admin_ui.drawing import Frame
+from admin_ui.serving_charts import serving_charts
 
 TODAY = date(2026, 11, 29)
 HEIGHTS = st.decimals(min_value=0, max_value=10**12, places=12)
@@ -51,6 +55,16 @@ def test_count_axis_has_whole_ticks_and_exact_labels(highest: int) -> None:
     for tick, label in zip(axis.ticks, axis.labels, strict=True):
         assert tick == tick.to_integral_value()
         assert Decimal(label.rstrip("kMBT")) * sizes.get(label[-1], 1) == tick
+
+
+@given(st.decimals(min_value=0, max_value=10**9, places=6))
+def test_times_and_rates_are_written_exactly(highest: Decimal) -> None:
+    units = {"": Decimal(1), " ms": Decimal(1), " s": Decimal(1000)}
+    for axis in (rate_axis(highest), duration_axis(highest)):
+        assert axis.top >= highest
+        for tick, label in zip(axis.ticks, axis.labels, strict=True):
+            number = label.rstrip(" ms")
+            assert Decimal(number.replace(",", "")) * units[label.removeprefix(number)] == tick
 
 
 @given(st.lists(st.tuples(HEIGHTS, HEIGHTS, HEIGHTS), min_size=1, max_size=366), FRAMES)
@@ -158,3 +172,48 @@ def test_ranges_tile_the_time_without_gap_or_overlap() -> None:
     assert singles[-1].to_at == whole.to_at == datetime(2026, 11, 30, tzinfo=UTC)
     for before, after in pairwise(singles):
         assert before.to_at == after.from_at
+
+
+def served(hour: int, milliseconds: str | None, *, charge: str | None = "0.5") -> ServingRow:
+    times = Percentiles(p50=None if milliseconds is None else Decimal(milliseconds))
+    return ServingRow(
+        group=f"{datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=hour):%Y-%m-%dT%H:00:00Z}",
+        label="",
+        requests=3600,
+        measured_requests=1,
+        completed_requests=1,
+        met_requests=1,
+        goodput_requests_per_second=Decimal("0.5"),
+        goodput_tokens_per_second=Decimal(1),
+        ttft_ms=times,
+        tpot_ms=Percentiles(),
+        e2e_ms=times,
+        currency="EUR",
+        charge_per_met_request=None if charge is None else Decimal(charge),
+    )
+
+
+def test_hours_without_requests_are_gaps_of_times_and_zeros_of_rates() -> None:
+    rows = [served(0, "100"), served(1, "200"), served(3, "100"), served(5, None, charge=None)]
+    charts = {one.name: one.chart for one in serving_charts(rows, {"ttft_ms": "1500"})}
+    assert set(charts) == {"ttft_ms", "e2e_ms", "goodput", "charge"}  # nothing has a TPOT
+    first, alone = charts["ttft_ms"].wide.lines
+    assert first.path.count("L") == 1
+    assert alone.path.removeprefix("M").split(" L")[0] == alone.path.split(" L")[1]  # a dot
+    arrived, good = charts["goodput"].wide.lines
+    assert arrived.path.count("L") == good.path.count("L") == 5
+    [limit] = charts["ttft_ms"].wide.limits
+    assert limit.label.text == "at most 1.50 s"
+    assert charts["e2e_ms"].wide.limits == ()
+    assert serving_charts(rows[:1], {}) == ()
+
+
+def test_of_many_hours_the_slowest_are_drawn() -> None:
+    rows = [served(hour, "9000" if hour == 1000 else "10") for hour in range(2232)]
+    [ttft, *_] = serving_charts(rows, {})
+    assert ttft.note == "Of every 6 hours the highest."
+    points = [pair.split(",") for pair in ttft.chart.wide.lines[0].path[1:].split(" L")]
+    assert len(points) == 372
+    highest = min(Decimal(y) for _, y in points)
+    assert highest < ttft.chart.wide.frame.base_y - ttft.chart.wide.frame.plot_height / 2
+    assert ttft.chart.wide.x_labels[0].text == "1 Nov"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import undefer
@@ -26,22 +26,13 @@ ProfileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 class CapacityProfileAnswer(BaseModel):
     """A stored profile; ``measured_as`` is the name that the measurement gave itself."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     name: str
     measured_as: str
     gpus: int
     points: int
     stored_at: datetime
-
-    @classmethod
-    def of(cls, stored: StoredCapacityProfile) -> Self:
-        """Return the answer about a profile."""
-        return cls(
-            name=stored.name,
-            measured_as=stored.measured_as,
-            gpus=stored.gpus,
-            points=stored.points,
-            stored_at=stored.stored_at,
-        )
 
 
 async def read_text(request: Request) -> str:
@@ -66,7 +57,7 @@ async def list_profiles(session: ReadSessionDep) -> Listing[CapacityProfileAnswe
     found = await session.scalars(
         select(StoredCapacityProfile).order_by(StoredCapacityProfile.name)
     )
-    return Listing(data=[CapacityProfileAnswer.of(one) for one in found])
+    return Listing(data=[CapacityProfileAnswer.model_validate(one) for one in found])
 
 
 @router.get("/capacity-profiles/{name}")
@@ -105,14 +96,14 @@ async def store_profile(
         for field, value in fields.items():
             setattr(stored, field, value)
     await session.flush()
-    return CapacityProfileAnswer.of(stored)
+    return CapacityProfileAnswer.model_validate(stored)
 
 
 @router.delete("/capacity-profiles/{name}")
 async def remove_profile(name: ProfileName, session: WriteSessionDep) -> CapacityProfileAnswer:
     """Forget a profile; return what it was."""
     stored = await _get_stored(session, name)
-    answer = CapacityProfileAnswer.of(stored)
+    answer = CapacityProfileAnswer.model_validate(stored)
     await session.delete(stored)
     return answer
 

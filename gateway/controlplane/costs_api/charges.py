@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Self
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from billing.costing.distribution import CostDistribution
 from billing.costing.plain_report import to_plain
-from billing.usage.charge_spread import SpreadFilter, spread_ledger
+from billing.usage.charge_spread import spread_ledger
 from billing.usage.report import UsageGrouping
+from gateway.controlplane.asked_requests import AskedRequestsDep
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
 from gateway.controlplane.reports_api.usage_span import choose_span
-from gateway.controlplane.text_fields import IdQuery
-from gateway.controlplane.time_fields import Moment
 
 router = APIRouter()
 
@@ -55,27 +54,13 @@ class ChargeSpreadsAnswer(BaseModel):
 
 @router.get("/charges/spread")
 async def show_charge_spread(
-    session: ReadSessionDep,
-    control_plane: ControlPlaneDep,
-    *,
-    from_at: Annotated[Moment | None, Query(alias="from")] = None,
-    to_at: Annotated[Moment | None, Query(alias="to")] = None,
-    organization_id: IdQuery = None,
-    project_id: IdQuery = None,
-    route: IdQuery = None,
+    session: ReadSessionDep, control_plane: ControlPlaneDep, asked: AskedRequestsDep
 ) -> ChargeSpreadsAnswer:
     """Return how charges spread over requests, by default over the last thirty days."""
-    span = choose_span(UsageGrouping.ROUTE, from_at, to_at, now=control_plane.clock())
-    found = await spread_ledger(
-        session,
-        SpreadFilter(
-            span.from_at,
-            span.to_at,
-            organization_id=organization_id,
-            project_id=project_id,
-            route=route,
-        ),
-    )
+    span = choose_span(UsageGrouping.ROUTE, asked.from_at, asked.to_at, now=control_plane.clock())
+    found = await spread_ledger(session, asked.within(span.from_at, span.to_at))
+    if not found.by_currency and not found.unpriced_requests:
+        await asked.check_names(session)
     return ChargeSpreadsAnswer(
         from_=span.from_at,
         to=span.to_at,

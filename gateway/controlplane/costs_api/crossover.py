@@ -5,7 +5,6 @@ The answer about a route is what ``forebay report crossover --json`` prints for 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -61,8 +60,10 @@ async def show_crossover(
         raise InvalidRequestError("Nothing was used in these hours.", param="from")
     if wanted.route is not None and all(hour.route != wanted.route for hour in found.hours):
         raise NotFoundError("This route was not used in these hours.", param="route")
-    # Seconds of arithmetic where fleets are large: not in the event loop.
-    return await asyncio.to_thread(_refusing, lambda: _answer(wanted, found, prices, stored))
+    # Seconds of arithmetic where fleets are large: not in the event loop, and one at a time.
+    return await control_plane.report_turns.compute(
+        lambda: _refusing(lambda: _answer(wanted, found, prices, stored))
+    )
 
 
 async def _choose_prices(

@@ -31,6 +31,24 @@ def choose_hours(from_at: datetime | None, to_at: datetime | None, *, now: datet
     begin = end - _DEFAULT_SPAN if from_at is None else ceil_hour(from_at)
     if begin >= end:
         raise InvalidRequestError("There is no finished hour in this span.", param="from")
+    return _bounded(begin, end)
+
+
+def widen_to_hours(
+    from_at: datetime | None, to_at: datetime | None, *, now: datetime, usual: timedelta
+) -> HoursSpan:
+    """Return the whole hours that the times lie in, the present one too; by default the last ``usual``.
+
+    Raises :class:`InvalidRequestError` where no hour is left, or too many.
+    """
+    end = ceil_hour(now if to_at is None else to_at)
+    begin = end - usual if from_at is None else floor_hour(from_at)
+    if begin >= end:
+        raise InvalidRequestError("from must be before to.", param="from")
+    return _bounded(begin, end)
+
+
+def _bounded(begin: datetime, end: datetime) -> HoursSpan:
     if end - begin > MAX_SPAN:
         raise InvalidRequestError(
             f"A report over hours covers at most {MAX_SPAN.days} days.", param="from"

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from billing.costing.hourly_profile import LoadHour
 from billing.costing.recorded_load import LoadRow, RecordedLoad
 from billing.costing.token_counts import TokenCounts
-from billing.money import NO_CURRENCY, format_amount
+from billing.money import NO_CURRENCY
 from billing.usage.load_hours import RouteHour, find_first_hour, list_route_hours
 from billing.usage.report import UsageFilter
+from gateway.controlplane.check_filters import check_filters
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
 from gateway.controlplane.costs_api.hours_span import HOUR, HoursSpan, choose_hours
 from gateway.controlplane.database import ReadSession
+from gateway.controlplane.money_fields import AmountText
 from gateway.controlplane.text_fields import IdQuery
 from gateway.controlplane.time_fields import Moment
 
@@ -85,30 +87,17 @@ async def read_hours(
 class RouteHourAnswer(BaseModel):
     """One route's use in one hour; ``charge`` leaves the unpriced requests out."""
 
-    hour: datetime
+    model_config = ConfigDict(from_attributes=True)
+
+    hour: Annotated[datetime, Field(validation_alias="hour_at")]
     route: str
     currency: str
     requests: int
     input_tokens: int
     cached_input_tokens: int
     output_tokens: int
-    charge: str
+    charge: AmountText
     unpriced_requests: int
-
-    @classmethod
-    def of(cls, hour: RouteHour) -> Self:
-        """Return the answer about one hour."""
-        return cls(
-            hour=hour.hour_at,
-            route=hour.route,
-            currency=hour.currency,
-            requests=hour.requests,
-            input_tokens=hour.input_tokens,
-            cached_input_tokens=hour.cached_input_tokens,
-            output_tokens=hour.output_tokens,
-            charge=format_amount(hour.charge),
-            unpriced_requests=hour.unpriced_requests,
-        )
 
 
 class LoadAnswer(BaseModel):
@@ -132,8 +121,10 @@ async def show_load(
     """Return the load by hour and route, of finished hours: a profile for ``forebay report``."""
     span = choose_hours(from_at, to_at, now=control_plane.clock())
     found = await read_hours(session, span, organization_id=organization_id, project_id=project_id)
+    if not found.hours:
+        await check_filters(session, organization_id=organization_id, project_id=project_id)
     return LoadAnswer(
         first_hour_at=found.first_hour_at,
         last_hour_at=found.last_hour_at,
-        data=[RouteHourAnswer.of(hour) for hour in found.hours],
+        data=[RouteHourAnswer.model_validate(hour) for hour in found.hours],
     )

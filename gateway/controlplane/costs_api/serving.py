@@ -21,9 +21,9 @@ from billing.usage.serving import (
     report_serving,
 )
 from gateway.controlplane.catalog import repository as catalog
+from gateway.controlplane.check_filters import check_filters
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
-from gateway.controlplane.costs_api.hours_span import MAX_SPAN, ceil_hour, floor_hour
-from gateway.controlplane.errors import InvalidRequestError
+from gateway.controlplane.costs_api.hours_span import widen_to_hours
 from gateway.controlplane.money_fields import MoneyAmount
 from gateway.controlplane.text_fields import IdQuery
 from gateway.controlplane.time_fields import Moment
@@ -132,14 +132,7 @@ async def show_serving(
 ) -> ServingAnswer:
     """Return times, goodput and the cost of what met the limits; by default of the last day."""
     now = control_plane.clock()
-    end = ceil_hour(now if to_at is None else to_at)
-    begin = end - _DEFAULT_SPAN if from_at is None else floor_hour(from_at)
-    if begin >= end:
-        raise InvalidRequestError("from must be before to.", param="from")
-    if end - begin > MAX_SPAN:
-        raise InvalidRequestError(
-            f"A report on serving covers at most {MAX_SPAN.days} days.", param="from"
-        )
+    span = widen_to_hours(from_at, to_at, now=now, usual=_DEFAULT_SPAN)
     found = None if deployment is None else await catalog.find_deployment(session, deployment)
     told = {"ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "e2e_ms": e2e_ms}
     limits = {figure: limit for figure, limit in told.items() if limit is not None}
@@ -147,8 +140,8 @@ async def show_serving(
         session,
         group_by,
         ServingFilter(
-            begin,
-            end,
+            span.from_at,
+            span.to_at,
             route=route,
             deployment_id=deployment if found is None else found.id,
             limits=limits,
@@ -156,9 +149,11 @@ async def show_serving(
         now=now,
         most_events=MOST_EVENTS,
     )
+    if not report.rows:
+        await check_filters(session, route=route, deployment=deployment)
     return ServingAnswer(
-        from_=begin,
-        to=end,
+        from_=span.from_at,
+        to=span.to_at,
         limits={figure: format_amount(limit) for figure, limit in limits.items()},
         data=[ServingRowAnswer.of(row, cost_per_hour) for row in report.rows],
         total=ServingRowAnswer.of(report.total, cost_per_hour),

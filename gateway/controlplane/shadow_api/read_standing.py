@@ -1,8 +1,7 @@
-"""A route's standing, read from the database and worked out beside the event loop."""
+"""A route's standing: first the evidence is read, then it is judged, beside the event loop."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,25 +31,55 @@ class RouteStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Evidence:
+class Evidence:
+    """What a standing is judged from, read from the database."""
+
+    route_id: str
+    route: str
+    policy: dict[str, Any]
+    tiers: dict[str, Any]
+    from_at: datetime
+    changed_at: datetime
+    to_at: datetime
     observed: list[Observed]
-    since_change: list[Observed]
     scores_before: list[int]
     scores_now: list[int]
     draws_curves: bool
 
+    def judge(self) -> RouteStanding:
+        """Return how the route stands: half a second of arithmetic a pair of tiers, with curves."""
+        standing = judge_standing(
+            self.policy,
+            self.tiers,
+            observed=self.observed,
+            since_change=[one for one in self.observed if one.at >= self.changed_at],
+            scores_before=self.scores_before,
+            scores_now=self.scores_now,
+            draws_curves=self.draws_curves,
+        )
+        return RouteStanding(
+            self.route_id,
+            self.route,
+            self.policy,
+            self.tiers,
+            self.from_at,
+            self.changed_at,
+            self.to_at,
+            standing,
+        )
 
-async def read_standing(
+
+async def read_evidence(
     session: ReadSession,
     route: Route,
     *,
     now: datetime,
     project_id: str | None = None,
     draws_curves: bool = True,
-) -> RouteStanding:
-    """Return how the route's tiers stand, by one project's requests if one is named.
+) -> Evidence:
+    """Return what is known of the route's tiers, by one project's requests if one is named.
 
-    Without ``draws_curves`` nothing is proposed: they are most of the work.
+    Without ``draws_curves`` nothing will be proposed: they are most of the work.
 
     Raises :class:`ConflictError` for a route that is not shadowed.
     """
@@ -66,37 +95,28 @@ async def read_standing(
     versions = await list_tier_versions(session, route.id, limit=1)
     if versions:
         changed_at = max(changed_at, versions[0].made_at)
-    observed = await list_observed(
-        session,
+    return Evidence(
         route_id=route.id,
+        route=route.name,
+        policy=policy,
+        tiers=tiers,
         from_at=from_at,
+        changed_at=changed_at,
         to_at=now,
-        methods=_methods_of(policy),
-        most=MOST_OBSERVATIONS,
-        project_id=project_id,
-    )
-    evidence = _Evidence(
-        observed=observed,
-        since_change=[one for one in observed if one.at >= changed_at],
+        observed=await list_observed(
+            session,
+            route_id=route.id,
+            from_at=from_at,
+            to_at=now,
+            methods=_methods_of(policy),
+            most=MOST_OBSERVATIONS,
+            project_id=project_id,
+        ),
         scores_before=await count_scores(
             session, route_id=route.id, from_at=from_at - window, to_at=from_at
         ),
         scores_now=await count_scores(session, route_id=route.id, from_at=from_at, to_at=now),
         draws_curves=draws_curves,
-    )
-    standing = await asyncio.to_thread(_judge, policy, tiers, evidence)
-    return RouteStanding(route.id, route.name, policy, tiers, from_at, changed_at, now, standing)
-
-
-def _judge(policy: dict[str, Any], tiers: dict[str, Any], evidence: _Evidence) -> Standing:
-    return judge_standing(
-        policy,
-        tiers,
-        observed=evidence.observed,
-        since_change=evidence.since_change,
-        scores_before=evidence.scores_before,
-        scores_now=evidence.scores_now,
-        draws_curves=evidence.draws_curves,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +14,8 @@ from billing.shadow.models import ShadowAlarm
 from billing.shadow.observations import ShadowCosts
 from gateway.controlplane.catalog.models import TierPolicyVersion
 from gateway.controlplane.catalog.shadow_schemas import ShadowPolicyAnswer
+from gateway.controlplane.catalog.tier_versions import find_policy_before
+from gateway.controlplane.money_fields import AmountText
 from gateway.controlplane.shadow_api.read_standing import RouteStanding
 from gateway.controlplane.shadow_api.standing import PairStanding, find_thresholds
 from gateway.controlplane.text_fields import ModelName
@@ -24,6 +28,18 @@ class RouteRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     route: ModelName
+
+
+class ProposalTaking(RouteRequest):
+    """A proposal to take; with ``thresholds`` only if these are still what is proposed."""
+
+    thresholds: list[float] | None = None
+
+
+class GoingBack(RouteRequest):
+    """Thresholds to go back from; with ``version`` only if that is still the one in effect."""
+
+    version: int | None = None
 
 
 class EstimateAnswer(BaseModel):
@@ -81,7 +97,8 @@ class ProposalAnswer(CurvePointAnswer):
 class PairAnswer(BaseModel):
     """Two neighbouring tiers, the threshold in effect and the share of samples that reach it.
 
-    ``proposal`` null: too few samples, or nothing meets the target.
+    ``proposal`` null: too few samples, or nothing meets the target. ``curve``, where it was asked
+    for: from all at the upper tier to none, the threshold in effect among its points.
     """
 
     lower_tier: str
@@ -91,47 +108,35 @@ class PairAnswer(BaseModel):
     samples: int
     feedback: int
     proposal: ProposalAnswer | None
+    curve: list[CurvePointAnswer] | None
 
     @classmethod
-    def of(cls, pair: PairStanding) -> Self:
+    def of(cls, pair: PairStanding, *, has_curve: bool) -> Self:
         """Return the answer about a pair."""
-        return cls(**_fields_of(pair))
-
-
-class PairCurveAnswer(PairAnswer):
-    """The same with its curve, from all at the upper tier to none."""
-
-    curve: list[CurvePointAnswer]
-
-    @classmethod
-    def of(cls, pair: PairStanding) -> Self:
-        """Return the answer about a pair and its curve."""
-        return cls(**_fields_of(pair), curve=[CurvePointAnswer.of(one) for one in pair.curve])
+        return cls(
+            lower_tier=pair.lower_tier,
+            upper_tier=pair.upper_tier,
+            threshold=pair.threshold,
+            large_share=pair.large_share,
+            samples=pair.samples,
+            feedback=pair.feedback,
+            proposal=ProposalAnswer.of_proposal(pair.proposal),
+            curve=[CurvePointAnswer.of(one) for one in pair.curve] if has_curve else None,
+        )
 
 
 class CostAnswer(BaseModel):
     """What calls of one kind have cost the platform; ``unrated_calls`` are in no sum."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     kind: str
     currency: str
     calls: int
     failed_calls: int
     unrated_calls: int
-    cost: str
-    cost_today: str
-
-    @classmethod
-    def of(cls, costs: ShadowCosts) -> Self:
-        """Return the answer about costs."""
-        return cls(
-            kind=costs.kind,
-            currency=costs.currency,
-            calls=costs.calls,
-            failed_calls=costs.failed_calls,
-            unrated_calls=costs.unrated_calls,
-            cost=format_amount(costs.cost),
-            cost_today=format_amount(costs.cost_today),
-        )
+    cost: AmountText
+    cost_today: AmountText
 
 
 class AlarmAnswer(BaseModel):
@@ -166,17 +171,22 @@ class ShadowStatusAnswer(_SpanAnswer):
 
     ``quality`` null: nothing is known yet. ``score_drift`` null: too few scores in this span or in
     the one before. ``proposed_thresholds`` null: nothing is proposed but what is in effect.
+    ``version`` is of the tier policy in effect, ``earlier_thresholds`` what a rollback puts in effect.
+    ``spent_today`` is what counts against the policy's daily budget, in its currency.
     """
 
     changed_at: datetime
     policy: ShadowPolicyAnswer
+    version: int | None
     thresholds: list[float]
+    earlier_thresholds: list[float] | None
     quality: EstimateAnswer | None
     samples: int
     is_below_floor: bool
     score_drift: float | None
     is_drifting: bool
     proposed_thresholds: list[float] | None
+    spent_today: str
     pairs: list[PairAnswer]
     costs: list[CostAnswer]
     alarms: list[AlarmAnswer]
@@ -186,26 +196,38 @@ class ShadowStatusAnswer(_SpanAnswer):
         cls,
         found: RouteStanding,
         names: dict[str, str],
-        costs: list[ShadowCosts],
-        alarms: list[ShadowAlarm],
+        costs: Sequence[ShadowCosts],
+        alarms: Sequence[ShadowAlarm],
+        versions: Sequence[TierPolicyVersion],
+        *,
+        has_curves: bool,
     ) -> Self:
         """Return the answer about one route."""
         standing = found.standing
+        before = find_policy_before(versions)
         return cls(
             route=found.route,
             from_=found.from_at,
             to=found.to_at,
             changed_at=found.changed_at,
             policy=ShadowPolicyAnswer.of(found.policy, names),
+            version=versions[0].version if versions else None,
             thresholds=found.tiers["thresholds"],
+            earlier_thresholds=None if before is None else before["thresholds"],
             quality=EstimateAnswer.of(standing.served),
             samples=standing.served_samples,
             is_below_floor=standing.is_below_floor,
             score_drift=standing.drift,
             is_drifting=standing.is_drifting,
             proposed_thresholds=find_thresholds(standing, found.tiers, certain_only=False),
-            pairs=[PairAnswer.of(pair) for pair in standing.pairs],
-            costs=[CostAnswer.of(one) for one in costs],
+            spent_today=format_amount(
+                sum(
+                    (one.cost_today for one in costs if one.currency == found.policy["currency"]),
+                    Decimal(0),
+                )
+            ),
+            pairs=[PairAnswer.of(pair, has_curve=has_curves) for pair in standing.pairs],
+            costs=[CostAnswer.model_validate(one) for one in costs],
             alarms=[AlarmAnswer.of(one) for one in alarms],
         )
 
@@ -214,7 +236,7 @@ class ShadowCurveAnswer(_SpanAnswer):
     """The quality and cost curve of each pair of neighbouring tiers, from own traffic."""
 
     project_id: str | None
-    pairs: list[PairCurveAnswer]
+    pairs: list[PairAnswer]
 
     @classmethod
     def of(cls, found: RouteStanding, project_id: str | None) -> Self:
@@ -224,7 +246,7 @@ class ShadowCurveAnswer(_SpanAnswer):
             from_=found.from_at,
             to=found.to_at,
             project_id=project_id,
-            pairs=[PairCurveAnswer.of(pair) for pair in found.standing.pairs],
+            pairs=[PairAnswer.of(pair, has_curve=True) for pair in found.standing.pairs],
         )
 
 
@@ -247,15 +269,3 @@ class TierVersionAnswer(BaseModel):
             thresholds=None if version.policy is None else version.policy["thresholds"],
             figures=version.figures,
         )
-
-
-def _fields_of(pair: PairStanding) -> dict[str, Any]:
-    return {
-        "lower_tier": pair.lower_tier,
-        "upper_tier": pair.upper_tier,
-        "threshold": pair.threshold,
-        "large_share": pair.large_share,
-        "samples": pair.samples,
-        "feedback": pair.feedback,
-        "proposal": ProposalAnswer.of_proposal(pair.proposal),
-    }

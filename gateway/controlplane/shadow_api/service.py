@@ -34,11 +34,18 @@ async def roll_back_thresholds(
     now: datetime,
     made_by: MadeBy = MadeBy.ADMIN,
     figures: Mapping[str, Any] | None = None,
+    from_version: int | None = None,
 ) -> Route:
-    """Put the thresholds before the present ones in effect. Raises :class:`ConflictError`: none."""
+    """Put the thresholds before the present ones in effect, which are ``from_version`` if that is told.
+
+    Raises :class:`ConflictError`: there are none, or other ones are in effect by now.
+    """
     await begin_change(session)
     found = await repository.get_route_by_id_or_name(session, route)
-    before = find_policy_before(await list_tier_versions(session, found.id))
+    versions = await list_tier_versions(session, found.id)
+    if from_version is not None and (not versions or versions[0].version != from_version):
+        raise ConflictError("Other thresholds are in effect by now.", param="version")
+    before = find_policy_before(versions)
     if before is None or found.tiers is None:
         raise ConflictError("There are no thresholds before these to go back to.", param="route")
     left = {"left_thresholds": found.tiers["thresholds"]}

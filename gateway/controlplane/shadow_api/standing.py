@@ -41,7 +41,7 @@ class PairStanding:
     large_share: float  # of the samples, at that
     samples: int
     feedback: int
-    curve: tuple[CurvePoint, ...]
+    curve: tuple[CurvePoint, ...]  # the threshold in effect is a point of it
     proposal: Proposal | None  # None: too few samples, or no threshold meets the target
     certain: Proposal | None  # by the low end of the interval too: what may be taken unasked
 
@@ -135,7 +135,7 @@ def _judge_pair(
     found = [one for one in (_observe(each, lower, upper) for each in observed) if one is not None]
     samples = sum(one.is_sample for one in found)
     above = sum(one.is_sample and one.score >= threshold for one in found)
-    curve = draw_curve(found) if draws_curves else []
+    curve = draw_curve(found, in_effect=threshold) if draws_curves else []
     proposal = certain = None
     if samples >= policy["min_samples"]:
         share, kept = policy["target_large_share"], policy["target_quality"]

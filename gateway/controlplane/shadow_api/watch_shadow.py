@@ -24,7 +24,7 @@ from gateway.controlplane.database import Database
 from gateway.controlplane.errors import ConflictError
 from gateway.controlplane.post_webhook import make_webhook_client, post_webhook
 from gateway.controlplane.scheduled_job import run_again_and_again
-from gateway.controlplane.shadow_api.read_standing import RouteStanding, read_standing
+from gateway.controlplane.shadow_api.read_standing import RouteStanding, read_evidence
 from gateway.controlplane.shadow_api.service import figures_of, go_back, take_proposal
 from gateway.controlplane.shadow_api.standing import find_thresholds, is_worth_moving
 
@@ -69,13 +69,14 @@ class ShadowWatch:
         """Judge every shadowed route once, act, and tell what is wrong."""
         now = self._clock()
         async with self._database.read() as session:
-            found = [
-                await read_standing(
+            evidence = [
+                await read_evidence(
                     session, route, now=now, draws_curves=route.shadow["moves_threshold"]
                 )
                 for route in await list_routes_with_tiers(session)
                 if route.shadow is not None
             ]
+        found = await asyncio.to_thread(lambda: [one.judge() for one in evidence])
         alarms = dict(pair for one in found for pair in _alarms_of(one))
         async with self._database.write() as session:
             if not await try_shadow_turn(session):
