@@ -29,4 +29,6 @@ class RequestShape:
     blocks: tuple[int, ...] = ()  # chained hashes of the prompt's blocks, the first block first
     prompt_bytes: int = 0  # of which the blocks are the beginning; 0: they are all of it
     home_key: int | None = None  # hash of the first block, the same in every worker; 32 bits
-    asked_tokens: int = 0  # of output in a choice, by the client's own bound; 0: it gave none
+    # Of output in a choice, by the client's own bound; 0: it gave none. Below 0: the input is many
+    # prompts with a context each, and the longest of them has so much less than all.
+    asked_tokens: int = 0

@@ -54,6 +54,7 @@ class BootstrapInput:
     route: str
     engine_model: str
     deployment_name: str
+    features: tuple[str, ...] | None  # of a new deployment; None: whatever the engine says
     replica_base_url: str
     replica_secret: str | None = field(default=None, repr=False)
     input_per_million: Decimal
@@ -201,8 +202,13 @@ class _Bootstrap:
         if deployment is not None:
             return deployment, False
         self._created.append("deployment")
+        wanted = self._wanted
         deployment = await catalog_service.create_deployment(
-            self._session, name=name, engine_model=self._wanted.engine_model, now=self._now
+            self._session,
+            name=name,
+            engine_model=wanted.engine_model,
+            now=self._now,
+            settings=None if wanted.features is None else {"features": list(wanted.features)},
         )
         return deployment, True
 

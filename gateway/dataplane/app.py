@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from gateway.dataplane.answer import WholeAnswer, error_answer
-from gateway.dataplane.chat import serve_generation
+from gateway.dataplane.chat import generate, serve_generation
+from gateway.dataplane.embeddings import serve_embeddings
 from gateway.dataplane.feedback import take_feedback
 from gateway.dataplane.health import health, ready
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
@@ -15,16 +16,18 @@ from gateway.dataplane.receipts import get_receipt
 from gateway.dataplane.request_ids import arrival_us
 from gateway.errors import ApiError, MethodNotAllowedError, NotFoundError
 
-# Clients differ in whether their base URL ends with /v1; some put it twice.
+_PREFIXES = ("/v1", "", "/v1/v1")  # clients differ in whether their base URL ends with /v1
 _GENERATION_PATHS = {
     prefix + path: endpoint
-    for prefix in ("/v1", "", "/v1/v1")
+    for prefix in _PREFIXES
     for path, endpoint in (
         ("/chat/completions", "chat.completions"),
         ("/completions", "completions"),
     )
 }
+_EMBEDDING_PATHS = frozenset(prefix + "/embeddings" for prefix in _PREFIXES)
 _FEEDBACK_PATH = "/v1/feedback"
+_POST_PATHS = frozenset((*_GENERATION_PATHS, *_EMBEDDING_PATHS, _FEEDBACK_PATH))
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +51,12 @@ class DataPlaneApp:
                     endpoint=endpoint,
                     request_id=request_id,
                     arrived_at_us=now_us,
+                    run=generate,
+                )
+                return
+            if exchange.path in _EMBEDDING_PATHS and exchange.method == "POST":
+                await serve_embeddings(
+                    self._plane, exchange, request_id=request_id, arrived_at_us=now_us
                 )
                 return
             if exchange.path == _FEEDBACK_PATH and exchange.method == "POST":
@@ -72,18 +81,18 @@ class DataPlaneApp:
         error_answer(error).send(exchange, self._plane.request_ids.next(arrival_us()))
 
     async def _serve_other(self, exchange: HttpExchange) -> WholeAnswer:
-        """Serve everything but generation. Raises :class:`ApiError`."""
+        """Serve everything that is answered without an engine. Raises :class:`ApiError`."""
         path = exchange.path
         while "//" in path:
             path = path.replace("//", "/")
         if len(path) > 1:
             path = path.rstrip("/")
-        if path != exchange.path and (path in _GENERATION_PATHS or path == _FEEDBACK_PATH):
+        if path != exchange.path and path in _POST_PATHS:
             raise NotFoundError(f"The path is {path}, without doubled or trailing slashes.")
         is_model = path.startswith("/v1/models/")
         is_receipt = path.startswith("/v1/usage/")
         known = path in ("/health", "/ready", "/v1/models") or is_model or is_receipt
-        takes_post = path in _GENERATION_PATHS or path == _FEEDBACK_PATH
+        takes_post = path in _POST_PATHS
         if takes_post or (known and exchange.method not in ("GET", "HEAD")):
             raise MethodNotAllowedError(
                 f"{exchange.method} is not allowed on {path}.",

@@ -1,4 +1,4 @@
-"""One generation request, from arrival to its close record. Start reading here.
+"""One request to an engine, from arrival to its close record. Start reading here.
 
 The steps, each a verb with a file of its own:
 
@@ -35,13 +35,20 @@ from gateway.dataplane.choose_tier import choose_tier
 from gateway.dataplane.ended_errors import ClientGoneError
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import backend_error
-from gateway.dataplane.read_request import parse_request, read_body
+from gateway.dataplane.read_request import (
+    ByteOrderMarkError,
+    parse_request,
+    read_body,
+    without_mark,
+)
 from gateway.dataplane.shadow.runner import begin_look, sample_request, tap_answer
 from gateway.dataplane.standing import add_standing, count_replay
 from gateway.dataplane.try_routes import try_routes
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.serving_table import ServedRoute
@@ -58,8 +65,9 @@ async def serve_generation(
     endpoint: str,
     request_id: str,
     arrived_at_us: int,
+    run: Callable[[DataPlane, Arrival, HttpExchange], Awaitable[None]],
 ) -> None:
-    """Serve ``POST /v1/chat/completions`` or ``/v1/completions``.
+    """Serve a ``POST`` that an engine answers; ``run`` is :func:`generate` or begins before it.
 
     Raises :class:`ApiError` for what is refused before admission; it has cost nothing.
     """
@@ -68,12 +76,16 @@ async def serve_generation(
     route: ServedRoute | None = None
     try:
         body = await read_body(exchange, plane.config.max_body_bytes)
-        wanted = parse_request(body, endpoint)
+        try:
+            wanted = parse_request(body, endpoint)
+        except ByteOrderMarkError:
+            body = without_mark(body)
+            wanted = parse_request(body, endpoint)
         route = choose_route(table, caller, wanted.model)
         arrival = Arrival(caller, route, wanted, body, endpoint, request_id, arrived_at_us)
         key = exchange.headers.get(b"idempotency-key")
         if key is None:
-            await _generate(plane, arrival, exchange)
+            await run(plane, arrival, exchange)
         else:
             await plane.idempotency.serve_once(
                 exchange,
@@ -82,7 +94,7 @@ async def serve_generation(
                 endpoint=endpoint,
                 body=body,
                 request_id=request_id,
-                run=partial(_generate, plane, arrival),
+                run=partial(run, plane, arrival),
                 count_replay=partial(count_replay, plane, arrival),
             )
     except ApiError as error:
@@ -90,7 +102,7 @@ async def serve_generation(
         raise
 
 
-async def _generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:
+async def generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:
     """Take a request through steps 3 to 6, with the choice of a tier before them."""
     sample: Sample | None = None
     asked = arrival.route
@@ -129,7 +141,8 @@ def _answer_failure(request: ActiveRequest, error: ApiError | BackendError) -> W
         error = backend_error(error)
         request.conclude(RequestStatus.FAILED, error.status, error_code=error.code)
     elif request.error_code == "internal_error":  # nobody has said more yet
-        request.conclude(RequestStatus.FAILED, error.status, error_code=error.code)
+        status = RequestStatus.REJECTED if error.status < 500 else RequestStatus.FAILED
+        request.conclude(status, error.status, error_code=error.code)
     if request.attempts > 1 and error.status in (502, 504):
         error.lines += _NO_MORE_RETRIES
     return error_answer(error)

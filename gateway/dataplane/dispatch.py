@@ -22,6 +22,7 @@ from routing.outcome import Outcome
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
     from gateway.dataplane.fleet import ServedReplica
+    from gateway.dataplane.served_route import ServedRoute
     from routing.types import RequestShape
 
 _RETRY_AFTER_SECONDS = 2.0
@@ -30,6 +31,13 @@ _CONNECT_ATTEMPTS = 8  # of hundreds of replicas, so many that are down are trie
 
 class NoReplicaError(UnavailableError):
     """No engine took the request."""
+
+
+class UnsupportedError(NoReplicaError):
+    """None of the route's engines does what is asked, as its deployment says; a fallback's may."""
+
+    status = 400
+    type = "invalid_request_error"
 
 
 async def dispatch(
@@ -44,8 +52,8 @@ async def dispatch(
 
     Whoever calls ends the attempt, whether it gets the connection or an error. ``trace``
     holds whole header lines to pass on. Replicas in ``tried`` are passed over, and those that are
-    tried here are added to it. Raises :class:`NoReplicaError` when no replica can be reached, and
-    a :class:`BackendError` when one fails later.
+    tried here are added to it. Raises :class:`NoReplicaError` when no replica can be reached, or
+    none does what is asked, and a :class:`BackendError` when one fails later.
     """
     route = request.route
     fleet = route.fleet
@@ -80,17 +88,33 @@ async def dispatch(
             if replica.watch is not None:
                 replica.watch.note_connect_failure()
     _check_client(request)
-    if failure is None:
-        raise NoReplicaError(
-            f"No engine serves {route.asked.name!r} at the moment.",
-            code="no_replica",
+    raise _no_replica(route, shape, failure) from failure
+
+
+def _no_replica(
+    route: ServedRoute, shape: RequestShape, failure: BackendError | None
+) -> NoReplicaError:
+    """Return why nobody took the request; ``failure``: of the last that was asked."""
+    name = route.asked.name
+    if failure is not None:
+        return NoReplicaError(
+            f"No engine of {name!r} can be reached.",
+            code="engine_unreachable",
             retry_after_seconds=_RETRY_AFTER_SECONDS,
         )
-    raise NoReplicaError(
-        f"No engine of {route.asked.name!r} can be reached.",
-        code="engine_unreachable",
+    features = route.fleet.deployment.capabilities.features
+    missing = [] if features is None else sorted(shape.needs.difference(features))
+    if missing:
+        return UnsupportedError(
+            f"The model {name!r} does not offer {', '.join(missing)}.",
+            code="unsupported_by_model",
+            param="model",
+        )
+    return NoReplicaError(
+        f"No engine serves {name!r} at the moment.",
+        code="no_replica",
         retry_after_seconds=_RETRY_AFTER_SECONDS,
-    ) from failure
+    )
 
 
 async def _send_anew(

@@ -4,6 +4,7 @@ A guess is never billed: it is what admission reserves until the engine's own co
 
 - Input: the body's bytes (base64 payloads left out, for an image's tokens do not follow its bytes)
   times the tokens per byte that requests of this key and route had, at their 90th percentile.
+- Input as token ids: so many.
 - Output: the 90th percentile of what this key and route really produced a choice, times the choices,
   and never more than the client's own ``max_tokens``. A stream that grows beyond is topped up.
 
@@ -12,10 +13,12 @@ A kind that has not been seen often enough yet takes the defaults below.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import CompletionRequest
 
 if TYPE_CHECKING:
@@ -125,7 +128,15 @@ class Estimator:
 class Guess:
     """What one request is expected to take, and what is needed to learn from it."""
 
-    __slots__ = ("_choices", "_images", "_kind", "_size", "input_tokens", "output_tokens")
+    __slots__ = (
+        "_choices",
+        "_images",
+        "_kind",
+        "_size",
+        "input_tokens",
+        "longest_tokens",  # of the prompts to embed, each of which has a context; else not set
+        "output_tokens",
+    )
 
     def __init__(self, kind: Kind, request: GenerationRequest, body: bytes) -> None:
         """Guess for ``request``, whose whole body is ``body``."""
@@ -146,6 +157,17 @@ class Guess:
         if limit is not None and limit < choice:
             choice = limit
         self.output_tokens = choice * self._choices
+        if not is_one and isinstance(request, EmbeddingRequest):
+            self._take_prompts(request)
+
+    def _take_prompts(self, request: EmbeddingRequest) -> None:
+        """Count token ids exactly, from which bytes teach nothing; and note the longest prompt."""
+        lengths = request.read_lengths()
+        total = sum(lengths)
+        if request.are_ids:
+            self.input_tokens, self._size = total, 0
+        share = max(lengths) / total if total else 1.0
+        self.longest_tokens = math.ceil(self.input_tokens * share)
 
     def learn(self, usage: TokenUsage) -> None:
         """Take the real counts of a whole reply; of a kind that is well known, every eighth."""
@@ -160,7 +182,8 @@ class Guess:
             kind.skipped = 0
         if self._size and not self._images:  # an image's share of the tokens cannot be told
             kind.input_per_mille.add(-(-input_tokens * 1000 // self._size))
-        kind.output.add(-(-output_tokens // self._choices))
+        if self._choices:
+            kind.output.add(-(-output_tokens // self._choices))
 
 
 def counted_bytes(body: bytes) -> tuple[int, int]:
@@ -180,6 +203,8 @@ def max_output_tokens(request: GenerationRequest) -> int | None:
 
 
 def choices_of(request: GenerationRequest) -> int:
-    """Return how many replies are asked for in one."""
+    """Return how many replies are asked for in one; vectors are none."""
+    if isinstance(request, EmbeddingRequest):
+        return 0
     prompts = request.prompts if isinstance(request, CompletionRequest) else 1
     return max(request.n or 1, 1) * prompts

@@ -27,7 +27,11 @@ from routing.replica_watch import ReplicaWatch
 from routing.retry_budget import RetryBudget
 from routing.types import ReplicaState, RequestShape
 
-_PATHS = {"chat.completions": "/v1/chat/completions", "completions": "/v1/completions"}
+_PATHS = {
+    "chat.completions": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "embeddings": "/v1/embeddings",
+}
 
 _RNG = random.Random()  # noqa: S311 - spreads load, guards nothing
 

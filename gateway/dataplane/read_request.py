@@ -11,22 +11,34 @@ from typing import TypeVar
 
 import msgspec
 
+from gateway.dataplane.body_faults import (
+    BYTE_ORDER_MARK,
+    describe_json_fault,
+    find_content_type_fault,
+)
 from gateway.dataplane.http.exchange import BodyOverLimitError, HttpExchange
 from gateway.errors import BodyTooLargeError, InvalidRequestError
+from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import (
     ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
 )
 
-_DECODERS: dict[str, msgspec.json.Decoder[ChatCompletionRequest | CompletionRequest]] = {
+_Request = ChatCompletionRequest | CompletionRequest | EmbeddingRequest
+_DECODERS: dict[str, msgspec.json.Decoder[_Request]] = {
     "chat.completions": msgspec.json.Decoder(ChatCompletionRequest),
     "completions": msgspec.json.Decoder(CompletionRequest),
+    "embeddings": msgspec.json.Decoder(EmbeddingRequest),
 }
 RequestT = TypeVar("RequestT")
 
 _MEMBER = re.compile(r"at `\$\.([A-Za-z_]+)")
 _MISSING = re.compile(r"missing required field `([a-z_]+)`")
+
+
+class ByteOrderMarkError(InvalidRequestError):
+    """The body begins with a byte order mark; what follows may be JSON all the same."""
 
 
 async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
@@ -39,11 +51,9 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
     headers = exchange.headers
     content_type = headers.get(b"content-type")
     if content_type is not None and content_type != b"application/json":
-        media_type = content_type.partition(b";")[0].strip().lower()
-        if media_type != b"application/json" and not media_type.endswith(b"+json"):
-            raise InvalidRequestError(
-                "The content type must be application/json.", code="unsupported_content_type"
-            )
+        fault = find_content_type_fault(content_type)
+        if fault is not None:
+            raise InvalidRequestError(fault, code="unsupported_content_type")
     length = headers.get(b"content-length")
     if length is not None and int(length) > limit_bytes:  # the parser lets digits only through
         raise _too_large(limit_bytes)
@@ -59,15 +69,30 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
 
 
 def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
-    """Return the members of ``body`` that we read. Raises like :func:`decode_body`."""
-    return decode_body(body, _DECODERS[endpoint])
+    """Return the members of ``body`` that we read.
+
+    Raises like :func:`decode_body`, and :class:`ByteOrderMarkError`: an engine may not take the mark.
+    """
+    return _decode(body, _DECODERS[endpoint])
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[RequestT]) -> RequestT:
-    """Return what ``decoder`` makes of ``body``.
+    """Return what ``decoder`` makes of ``body``, without the byte order mark if it begins with one.
 
     Raises :class:`InvalidRequestError`, naming the member where one is at fault.
     """
+    try:
+        return _decode(body, decoder)
+    except ByteOrderMarkError:
+        return _decode(without_mark(body), decoder)
+
+
+def without_mark(body: bytes) -> bytes:
+    """Return the body without its byte order mark, which is no part of the JSON (RFC 8259)."""
+    return body.removeprefix(BYTE_ORDER_MARK)
+
+
+def _decode(body: bytes, decoder: msgspec.json.Decoder[RequestT]) -> RequestT:
     try:
         if not body.isascii():
             body.decode()  # members that are passed over must be text too, before anything is sent
@@ -78,10 +103,9 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[RequestT]) -> Request
         param = None if member is None else member[1]
         raise InvalidRequestError(f"{text}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        problem = f"The body is not valid JSON: {error}."
-        if not body.strip():
-            problem = "The body is empty; it must be a JSON object."
-        raise InvalidRequestError(problem, code="malformed_json") from None
+        is_marked = body.startswith(BYTE_ORDER_MARK)  # found here, where it costs others nothing
+        refusal = ByteOrderMarkError if is_marked else InvalidRequestError
+        raise refusal(describe_json_fault(body, error), code="malformed_json") from None
     except RecursionError:
         raise InvalidRequestError("The body is nested too deeply.", code="malformed_json") from None
 

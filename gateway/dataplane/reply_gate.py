@@ -1,4 +1,4 @@
-"""What may stand between a tier's reply and its client; nothing does for most requests."""
+"""What may stand between a reply and its client; nothing does for most requests."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gateway.dataplane.estimate import Guess, max_output_tokens
+from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import ChatCompletionRequest
 from routing.prefix_index import BLOCK_BYTES, MAX_BYTES, blocks_of
 from routing.types import RequestShape
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _SESSION_HEADER = b"x-forebay-session"
+_NOTHING: frozenset[str] = frozenset()
 _ANY = RequestShape(0, 0)  # where there is nothing to choose
 _PROMPT_KEYS = (b'"messages"', b'"prompt"')
 _IMAGE_MARKS = (b'"image_url"', b'"input_image"')
@@ -33,7 +35,11 @@ def shape_of(
 ) -> RequestShape:
     """Return what the choice among replicas of ``request.route`` goes by."""
     fleet = request.route.fleet
-    if len(fleet.views) == 1 and not fleet.has_capabilities:
+    is_one = len(fleet.views) == 1
+    if is_one and not fleet.has_capabilities:
+        return _ANY
+    needs = _needs_of(arrival) if fleet.has_capabilities else _NOTHING
+    if is_one and needs.issubset(fleet.views[0].features or _NOTHING):
         return _ANY
     guess = request.guess
     if guess is None:
@@ -42,12 +48,12 @@ def shape_of(
     adapters = fleet.deployment.capabilities.adapters
     engine_model = request.route.engine_model
     adapter = engine_model if adapters is not None and engine_model in adapters else None
-    prompt = b"" if len(fleet.views) == 1 else _beginning_of(arrival.body)
+    prompt = b"" if is_one else _beginning_of(arrival.body)
     salt = b"" if adapter is None else adapter.encode()
     return RequestShape(
         guess.input_tokens,
         guess.output_tokens,
-        needs=_needs_of(arrival) if fleet.has_capabilities else frozenset(),
+        needs=needs,
         adapter=adapter,
         session=_session_of(arrival, headers),
         blocks=blocks_of(prompt, salt=hash(salt)) if prompt else (),
@@ -94,11 +100,12 @@ def _asked_tokens(guess: Guess, wanted: GenerationRequest, views: Sequence[LoadV
     """Return the output that a replica must have room for, as the client bounds it; 0: no bound.
 
     An engine cuts what does not fit without a word. Many clients ask for more than any engine has:
-    the longest then makes as much of it as can be.
+    the longest then makes as much of it as can be. Below 0 for prompts to embed (RequestShape).
     """
     limit = max_output_tokens(wanted)
     if limit is None or limit <= guess.output_tokens:
-        return limit or 0
+        is_embedding = not guess.output_tokens and isinstance(wanted, EmbeddingRequest)
+        return guess.longest_tokens - guess.input_tokens if is_embedding else limit or 0
     longest = max([view.context_tokens or 0 for view in views], default=0)
     return min(limit, max(longest - guess.input_tokens, guess.output_tokens))
 
@@ -115,6 +122,8 @@ def _needs_of(arrival: Arrival) -> frozenset[str]:
             needs.append("json_schema")
         if any(mark in arrival.body for mark in _IMAGE_MARKS):
             needs.append("vision")
+    elif isinstance(wanted, EmbeddingRequest):
+        needs = ["embeddings"]
     return frozenset(needs)
 
 

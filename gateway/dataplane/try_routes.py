@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, EngineAsleepError
 from gateway.dataplane.choose_route import is_allowed
-from gateway.dataplane.dispatch import NoReplicaError, dispatch
+from gateway.dataplane.dispatch import NoReplicaError, UnsupportedError, dispatch
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import CONTEXT_CODE
 from gateway.dataplane.failures import Failure, outcome_of, read_failure
@@ -79,6 +79,8 @@ async def try_in_turn(
         body = engine_body(arrival.body, arrival.wanted, route)
         try:
             return await try_route(plane, arrival, body, request, exchange)
+        except UnsupportedError:
+            continue  # what went wrong before is still what the client should know
         except (ApiError, BackendError) as error:
             latest = error
     raise latest
@@ -182,7 +184,11 @@ def _longer_shape(
         for view in request.route.fleet.views
     ):
         return None
-    return replace(shape, input_tokens=max(refused + 1 - shape.output_tokens, shape.input_tokens))
+    return replace(
+        shape,
+        input_tokens=max(refused + 1 - shape.output_tokens, shape.input_tokens),
+        asked_tokens=max(shape.asked_tokens, 0),
+    )
 
 
 def _reason_to_fall_back(request: ActiveRequest, error: ApiError | BackendError) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,10 +32,11 @@ def whole_answer(
     route: ServedRoute,
     caller: ApiKeyEntry,
     limit_bytes: int,
+    count: Callable[[bytes], TokenUsage] | None = None,
 ) -> WholeAnswer:
     """Return the client's answer to the engine's whole ``body`` and conclude the request.
 
-    Raises :class:`ApiError` for an engine's refusal or failure (concluded too), and
+    ``count`` reads the counts in the place of :func:`read_usage`. Raises :class:`ApiError` for an engine's refusal or failure (concluded too), and
     :class:`BackendError` when the reply is no JSON.
     """
     encoding = connection.headers.get(b"content-encoding", b"identity").lower()
@@ -50,7 +52,7 @@ def whole_answer(
             error_code=error.code,
         )
         raise error
-    usage = read_usage(body)
+    usage = read_usage(body) if count is None else count(body)
     request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
     if route.rename is not None:
         body = route.rename.apply(body)

@@ -20,6 +20,8 @@ _PROJECT = "Default project"
 _INPUT_PRICE = Decimal("0.10")
 _CACHED_INPUT_PRICE = Decimal("0.05")
 _OUTPUT_PRICE = Decimal("0.40")
+# It takes tools, too, and says itself when it would have to call one.
+_LOCAL_FEATURES = ("chat", "completions", "json_schema", "tools")
 
 
 def bootstrap_catalog(
@@ -30,6 +32,7 @@ def bootstrap_catalog(
     Raises :class:`OptionError` for an address the catalog refuses, :class:`StartError` when the
     database fails.
     """
+    is_local = engine.local_port is not None
     try:
         result = bootstrap(
             database_url,
@@ -42,7 +45,8 @@ def bootstrap_catalog(
                 route=engine.model,
                 engine_model=engine.model,
                 # A deployment each, so that trying a vLLM does not overwrite the local one.
-                deployment_name="local" if engine.local_port is not None else "vllm",
+                deployment_name="local" if is_local else "vllm",
+                features=_LOCAL_FEATURES if is_local else None,
                 replica_base_url=engine.base_url,
                 replica_secret=engine.api_key,
                 input_per_million=_INPUT_PRICE,

@@ -9,29 +9,31 @@ from billing.db import connect, make_engine
 from gateway.up.errors import DatabaseStartError, OptionError
 
 _UNREADABLE = (
-    "DATABASE_URL cannot be read; it must look like postgresql://USER:PASSWORD@HOST:5432/DATABASE,"
-    " with special characters as %XX."
+    "cannot be read; it must look like postgresql://USER:PASSWORD@HOST:5432/DATABASE, with special"
+    " characters as %XX."
 )
 
 
-def check_database(database_url: str) -> None:
+def check_database(database_url: str, variable: str) -> None:
     """Connect once; a host that does not answer is given up after 5 seconds.
+
+    ``variable`` is where the address is from, for what is said of it.
 
     Raises :class:`OptionError` for an address that cannot be read, and
     :class:`DatabaseStartError` when nothing answers there or it refuses us. Neither text holds the
     address: it may have a password in it.
     """
     if not _is_one_reading(database_url):
-        raise OptionError(_UNREADABLE)
+        raise OptionError(f"{variable} {_UNREADABLE}")
     try:
         make_engine(database_url).dispose()  # migrations and control plane read it with this
         connect(database_url, application_name="forebay-up").close()
     except (ArgumentError, ValueError, psycopg.ProgrammingError):
         # What the parsers say quotes parts of the address.
-        raise OptionError(_UNREADABLE) from None
+        raise OptionError(f"{variable} {_UNREADABLE}") from None
     except psycopg.OperationalError as error:
         raise DatabaseStartError(
-            f"The database that DATABASE_URL names cannot be used: {_reason(error)}."
+            f"The database that {variable} names cannot be used: {_reason(error)}."
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.settings import Settings
+from gateway.settings import Settings, name_database_variable
 from gateway.up.background import run_in_background
 from gateway.up.errors import DatabaseStartError
 from gateway.up.parts import check_programs
@@ -36,20 +36,21 @@ def check_start(
         check_ready_file(ready_file)
     check_programs(settings)
     if settings.database_url is not None:
-        with progress.step("the database that DATABASE_URL names"):
-            _check_database(settings.database_url, pause)
+        variable = name_database_variable()
+        with progress.step(f"the database that {variable} names"):
+            _check_database(settings.database_url, variable, pause)
     return port, admin_port
 
 
-def _check_database(database_url: str, pause: Callable[[], None]) -> None:
+def _check_database(database_url: str, variable: str, pause: Callable[[], None]) -> None:
     def work() -> None:
         from gateway.up.check_database import check_database  # noqa: PLC0415 - slow to import
 
-        check_database(database_url)
+        check_database(database_url, variable)
 
     try:
         run_in_background(work, pause, _DATABASE_SECONDS)
     except TimeoutError:
         raise DatabaseStartError(
-            f"The database that DATABASE_URL names did not answer within {_DATABASE_SECONDS:.0f} s."
+            f"The database that {variable} names did not answer within {_DATABASE_SECONDS:.0f} s."
         ) from None

@@ -2,7 +2,8 @@
 
 llhttp's strict mode refuses what smuggling is made of (two lengths, a length beside chunks, bare
 line feeds, folded headers); we add that a request has exactly one ``host``. Whatever is refused
-here is told in the API's own error shape, and the connection is closed.
+here is told in the API's own error shape, and the connection is closed. A wish for another protocol
+(``upgrade``) is no reason: the request is served as what it also is.
 
 A client that ends its side of the connection counts as gone, also if it might still read: nothing
 else tells in time that somebody hung up.
@@ -12,37 +13,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import httptools
 
-from backends.write_queue import WriteQueue, WriteTarget
+from backends.write_queue import WriteTarget
 from gateway.dataplane.http.exchange import HttpExchange
-from gateway.dataplane.http.head import Clock, HeaderLines
-from gateway.errors import ApiError, HeadersTooLargeError, InvalidRequestError, SlowRequestError
+from gateway.dataplane.http.refusals import (
+    MAX_HEAD_BYTES,
+    head_too_large,
+    malformed,
+    no_tunnel,
+    too_slow,
+)
+from gateway.dataplane.http.without_upgrade import head_without_upgrade
+from gateway.errors import ApiError
 
-MAX_HEAD_BYTES = 64 * 1024
+if TYPE_CHECKING:
+    from gateway.dataplane.http.connection_server import ConnectionServer
+    from gateway.dataplane.http.head import HeaderLines
+
 WRITE_HIGH_BYTES = 256 * 1024  # more unsent than this: the client is slow
 _UNREAD_BODY_BYTES = 1024 * 1024  # of a request whose turn has not come
-_DROP_BYTES = 4 * 1024 * 1024  # of a refused upload
-_LINGER_SECONDS = 1.0  # a refused upload is read so long, lest the refusal be lost to a reset
-
-
-class ConnectionServer(Protocol):
-    """What a connection needs of the server that accepted it."""
-
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    writes: WriteQueue
-    connections: set[ClientConnection]
-    is_draining: bool
-    tick: int  # seconds, about
-
-    def serve(self, connection: ClientConnection) -> asyncio.Task[None]:
-        """Serve the connection's exchanges, one after the other, until it is lost."""
-
-    def refuse(self, exchange: HttpExchange, error: ApiError) -> None:
-        """Answer what could not be read."""
+# A refused upload is read and dropped so far, lest the refusal be lost to a reset: clients that
+# send all before they read are most of them. Nothing of it is kept.
+_DROP_BYTES = 64 * 1024 * 1024
+_LINGER_TICKS = 30
+_LINGER_SILENT_TICKS = 5
 
 
 class ClientConnection(asyncio.Protocol):
@@ -50,6 +47,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_dropped_bytes",
+        "_fault",
         "_fed_bytes",
         "_head_bytes",
         "_headers",
@@ -57,6 +55,7 @@ class ClientConnection(asyncio.Protocol):
         "_is_closing",
         "_is_in_head",
         "_is_reading_paused",
+        "_linger_until_tick",
         "_parser",
         "_receiving",
         "_refusal",
@@ -76,7 +75,7 @@ class ClientConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, server: ConnectionServer) -> None:
+    def __init__(self, server: ConnectionServer[ClientConnection]) -> None:
         self._server = server
         self.loop = server.loop
         self._parser = httptools.HttpRequestParser(self)
@@ -88,6 +87,8 @@ class ClientConnection(asyncio.Protocol):
         self._fed_bytes = 0  # since the head began, while it is not whole
         self._host_count = 0
         self._dropped_bytes = 0
+        self._linger_until_tick: int | None = None  # of a refused upload
+        self._fault: ApiError | None = None  # what a callback of the parser raised
         self._refusal: ApiError | None = None  # to be told after the replies before it
         self._is_closing = False
         self._is_in_head = False
@@ -124,26 +125,24 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser and serve what is complete (asyncio's callback)."""
+        self.last_received_tick = self._server.tick
         if self._is_closing:  # the rest of a refused upload is dropped, and soon not even read
             self._dropped_bytes += len(data)
             if self._dropped_bytes > _DROP_BYTES:
                 self._transport.pause_reading()
             return
-        self.last_received_tick = self._server.tick
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._receiving = self._waiting[-1]
-            self._break_off(InvalidRequestError("Protocol upgrades are not supported."))
-            return
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._read_past_upgrade(data, upgrade.args[0])
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._break_off(cause if isinstance(cause, ApiError) else _malformed(error))
+            self._break_off(self._fault or malformed(error))
             return
         if self._is_in_head:  # the parser keeps an unfinished header to itself, however long
             self._fed_bytes += len(data)
             if self._fed_bytes > MAX_HEAD_BYTES:
-                self._break_off(_head_too_large())
+                self._break_off(head_too_large())
                 return
         if self.current is None:
             self._serve_next()
@@ -190,7 +189,7 @@ class ClientConnection(asyncio.Protocol):
         name = name.lower()
         self._head_bytes += len(name) + len(value) + 4  # colon, space, line end
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _head_too_large()
+            raise self._failing(head_too_large())
         if name == b"host":
             self._host_count += 1
         self._headers.setdefault(name, value)
@@ -201,10 +200,10 @@ class ClientConnection(asyncio.Protocol):
         parser = self._parser
         is_http_1_0 = parser.get_http_version() == "1.0"
         if self._host_count > 1 or (self._host_count == 0 and not is_http_1_0):
-            raise InvalidRequestError("A request has exactly one Host header.")
+            raise self._failing(malformed("a request has exactly one Host header"))
         url = self._url
-        if url[:1] != b"/":  # absolute form (RFC 9112 section 3.2.2), or "*"
-            url = httptools.parse_url(url).path or b"/"
+        if url[:1] != b"/":
+            url = self._read_long_target(url)
         exchange = HttpExchange(
             self,
             method=parser.get_method().decode("ascii"),
@@ -217,6 +216,42 @@ class ClientConnection(asyncio.Protocol):
             exchange.expects_continue = self._headers.get(b"expect", b"").lower() == b"100-continue"
         self._receiving = exchange
         self._waiting.append(exchange)
+
+    def _read_long_target(self, target: bytes) -> bytes:
+        """Return the path of an absolute target (RFC 9112 section 3.2.2), or "*"."""
+        if self._parser.get_method() == b"CONNECT":
+            return b"/"  # its target is a host and a port; it is refused in any case
+        try:
+            return httptools.parse_url(target).path or b"/"
+        except httptools.HttpParserInvalidURLError:
+            raise self._failing(malformed("its target is no path and no address")) from None
+
+    def _failing(self, error: ApiError) -> ApiError:
+        """Keep what a callback is about to raise: the parser says only that it raised."""
+        self._fault = error
+        return error
+
+    def _read_past_upgrade(self, data: bytes, head_end: int | None) -> None:
+        """Take requests that ask for another protocol as HTTP/1.1, and read on behind them.
+
+        ``head_end`` is where in ``data`` the parser took the request to end: at its head's end.
+        """
+        unread = memoryview(data)
+        while head_end is not None:
+            asked, unread = self._waiting.pop(), unread[head_end:]
+            if asked.method == "CONNECT":
+                raise httptools.HttpParserError from self._failing(no_tunnel())
+            head = head_without_upgrade(
+                asked.method, self._url, self._parser.get_http_version(), self._headers
+            )
+            self._parser = httptools.HttpRequestParser(self)
+            self._parser.feed_data(head)
+            self._waiting[-1].keeps_alive = asked.keeps_alive
+            head_end = None
+            try:
+                self._parser.feed_data(unread)
+            except httptools.HttpParserUpgrade as upgrade:
+                head_end = upgrade.args[0]
 
     def on_body(self, data: bytes) -> None:
         """Collect a piece of the body (httptools' callback)."""
@@ -313,20 +348,21 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write_eof()
         if self._is_reading_paused:
             self._transport.resume_reading()
-        self.loop.call_later(_LINGER_SECONDS, self._transport.abort)
+        self._linger_until_tick = self._server.tick + _LINGER_TICKS
+        self._receiving = None  # what has come of its body is held no longer
+        self._waiting.clear()
 
     def check_pace(self, *, idle_ticks: int, receive_ticks: int) -> None:
         """Close an idle connection, refuse a request that comes too slowly."""
         silent_ticks = self._server.tick - self.last_received_tick
-        if self._receiving is not None or self._is_in_head:
+        if self._linger_until_tick is not None:
+            if self._server.tick > self._linger_until_tick or silent_ticks > _LINGER_SILENT_TICKS:
+                self._transport.abort()
+        elif self._receiving is not None or (self._is_in_head and self.current is None):
             if silent_ticks > receive_ticks and not self._is_reading_paused:
-                self._end_slow()
+                self._break_off(too_slow())
         elif self.current is None and silent_ticks > idle_ticks:
             self.close_idle()
-
-    def _end_slow(self) -> None:
-        if self.current is None or self._receiving is not None:
-            self._break_off(SlowRequestError("The request came too slowly."))
 
     def close_idle(self) -> None:
         """Close the connection if no request is on it."""
@@ -334,11 +370,3 @@ class ClientConnection(asyncio.Protocol):
             self._is_closing = True
             self._server.writes.flush()
             self._transport.close()
-
-
-def _malformed(error: httptools.HttpParserError) -> InvalidRequestError:
-    return InvalidRequestError(f"The request is not valid HTTP: {error}.", code="malformed_http")
-
-
-def _head_too_large() -> HeadersTooLargeError:
-    return HeadersTooLargeError(f"The request's headers are over {MAX_HEAD_BYTES} bytes.")

@@ -29,12 +29,7 @@ from gateway.dataplane.limits.redis_scripts import (
     WORKERS,
     RedisScripts,
 )
-from gateway.dataplane.limits.resp_connection import (
-    Haste,
-    RedisAwayError,
-    RespConnection,
-    connect,
-)
+from gateway.dataplane.limits.resp_connection import Haste, RedisAwayError, RespConnection, connect
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.local_limiter import LocalLimiter

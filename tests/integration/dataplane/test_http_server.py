@@ -58,7 +58,11 @@ MALFORMED = {
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
         b"authorization: Bearer " + SECRET.encode() + b"\r\n\r\nzz\r\n"
     ),
-    "upgrade": b"GET /health HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
+    "another version": b"GET /health HTTP/1.2\r\nhost: x\r\n\r\n",
+    "HTTP/2 from the start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "unknown method": b"FOO /health HTTP/1.1\r\nhost: x\r\n\r\n",
+    "no target": b"GET health HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a target without a host": b"GET http:// HTTP/1.1\r\nhost: x\r\n\r\n",
 }
 
 
@@ -73,7 +77,9 @@ def test_what_is_not_http_is_a_400_in_our_shape(
     assert head.startswith(b"HTTP/1.1 400 "), head
     assert b"\r\nx-request-id: req_" in head
     assert b"\r\nconnection: close" in head
-    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+    error = json.loads(body)["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "malformed_http")
+    assert "callback" not in error["message"]
     assert len(engine.requests) == asked
 
 

@@ -61,6 +61,7 @@ MALFORMED = {
     ),
     "lone surrogate as model": b'{"model":"\\ud800","messages":[]}',
     "utf-16": encode(GOOD).decode().encode("utf-16"),
+    "two byte order marks": b"\xef\xbb\xbf" * 2 + encode(GOOD),
     "single quotes": b"{'model':'small'}",
     "5 MB of garbage": b"x" * 5_000_000,
     "deeper than a stack": DEEP,
@@ -124,7 +125,14 @@ def test_wrong_types_in_a_completion(refusing: DataPlaneProcess) -> None:
 
 @pytest.mark.parametrize(
     "content_type",
-    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"],
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "json",
+        "application/json; charset=utf-16",
+        'application/json; charset="ISO-8859-1"',
+    ],
 )
 def test_wrong_content_type(refusing: DataPlaneProcess, content_type: str) -> None:
     reply = refusing.post(encode(GOOD), content_type=content_type)
@@ -137,6 +145,7 @@ def test_wrong_content_type(refusing: DataPlaneProcess, content_type: str) -> No
     [
         "application/json",
         "application/json; charset=utf-8",
+        'application/json;profile=x; Charset="UTF-8"',
         "Application/JSON",
         "application/x+json",
     ],
@@ -211,7 +220,7 @@ def test_404_for_an_unknown_model(refusing: DataPlaneProcess, model: str) -> Non
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "/v1/", "/v1/embeddings", "/v2/models", "/favicon.ico", "/v1/usage", "/%ff"],
+    ["/", "/v1", "/v1/", "/v1/images", "/v2/models", "/favicon.ico", "/v1/usage", "/%ff"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_404_for_an_unknown_path(refusing: DataPlaneProcess, method: str, path: str) -> None:

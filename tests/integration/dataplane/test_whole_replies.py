@@ -228,7 +228,12 @@ ENGINE_ERRORS: list[tuple[bytes, int, str]] = [
     (error_reply("forbidden", 403), 502, "The engine failed"),
     (error_reply("CUDA out of memory at /srv/x.py", 500), 502, "The engine failed"),
     (error_reply("bad gateway", 502), 502, "The engine failed"),
-    (error_reply("busy", 503), 503, "The engine has no room"),
+    (error_reply("busy at /srv/x.py", 503), 503, "The engine takes no requests at the moment."),
+    (
+        error_reply("It is starting.", 503, type="ServiceUnavailableError"),
+        503,
+        "The engine takes no requests at the moment: It is starting.",
+    ),
     (error_reply("slow", 504), 504, "The engine ran out of time."),
     (error_reply("x", 599), 502, "The engine failed"),
 ]
