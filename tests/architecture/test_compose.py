@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 from ruamel.yaml import YAML
 
 from gateway.cli.engine_settings import load_engine_settings
-from gateway.cli.main import make_app
 from gateway.dataplane.metrics.render_page import render_page
 from gateway.settings import Settings
-from tests.architecture.tree import ROOT
+from tests.architecture.tree import ROOT, whole_command
 
 COMPOSE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
@@ -37,7 +35,7 @@ OURS = {name: service for name, service in SERVICES.items() if "build" in servic
 
 def find_command_fault(words: list[str]) -> str | None:
     """Parse the words with the real command line; return what is wrong with them."""
-    command: Any = typer.main.get_command(make_app())
+    command: Any = whole_command()
     rest = list(words)
     context = command.make_context("forebay", [], resilient_parsing=True)
     while rest and getattr(command, "commands", None) is not None:

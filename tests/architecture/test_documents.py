@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from gateway.cli.main import make_app
 from gateway.settings import Settings
-from tests.architecture.tree import PRODUCT, ROOT, parse, python_files, relative, tracked_files
+from tests.architecture.tree import (
+    PRODUCT,
+    ROOT,
+    parse,
+    python_files,
+    relative,
+    tracked_files,
+    whole_command,
+)
 
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"\]\(([^)#\s]+)")
@@ -123,7 +129,7 @@ def documented_commands(text: str) -> set[tuple[str, ...]]:
 
 def find_fault(words: tuple[str, ...]) -> str | None:
     """Follow the words through the command tree; return what does not exist there."""
-    command: Any = typer.main.get_command(make_app())
+    command: Any = whole_command()
     for word in words:
         if (subcommands := getattr(command, "commands", None)) is not None:
             if word not in subcommands:

@@ -78,7 +78,7 @@ def test_nothing_named_after_money_is_a_float() -> None:
     found = {
         relative(path): names
         for path in python_files(*PRODUCT)
-        if (names := find_float_money(parse(path)))
+        if "float" in path.read_text(encoding="utf-8") and (names := find_float_money(parse(path)))
     }
     assert found == {}
 

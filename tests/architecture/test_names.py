@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
-from tests.architecture.tree import PRODUCT, ROOT, parse, python_files, relative
+from tests.architecture.tree import PRODUCT, ROOT, python_files, relative
 
 BANNED = frozenset(
     ("util", "utils", "helper", "helpers", "common", "info", "manager", "handler", "misc", "stuff")
 )
+_CLASS = re.compile(r"^\s*class (\w+)", re.MULTILINE)
 _CLASS_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -30,15 +30,16 @@ def test_modules_and_packages_say_what_they_do() -> None:
 
 def test_classes_say_what_they_are() -> None:
     named = [
-        f"{relative(path)}: {node.name}"
+        f"{relative(path)}: {name}"
         for path in python_files(*PRODUCT, "benchmarks")
-        for node in ast.walk(parse(path))
-        if isinstance(node, ast.ClassDef) and banned_words(node.name)
+        for name in _CLASS.findall(path.read_text(encoding="utf-8"))
+        if banned_words(name)
     ]
     assert named == []
 
 
 def test_the_check_sees_banned_words() -> None:
+    assert _CLASS.findall("class A:\n    class B(C):\n        x = 'no class'\n") == ["A", "B"]
     assert banned_words("string_utils") == {"utils"}
     assert banned_words("RequestHandler") == {"handler"}
     assert banned_words("HTTPManager") == {"manager"}

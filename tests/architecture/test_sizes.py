@@ -16,7 +16,7 @@ TEST_FUNCTION_LINES = 80
 # path: (its own limit, the reason)
 LONG_FILES = {
     "gateway/dataplane/http/client_connection.py": (
-        350,
+        375,
         "one protocol class; the parser's callbacks and the serving share every field",
     ),
     "migrations/versions/0002_billing.py": (

@@ -8,8 +8,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+
+from gateway.cli.main import make_app
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("gateway", "billing", "routing", "backends", "admin_ui", "migrations")
@@ -45,6 +49,12 @@ def tracked_files() -> tuple[Path, ...]:
 def parse(path: Path) -> ast.Module:
     """Return the module's syntax tree."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@functools.cache
+def whole_command() -> Any:
+    """Return the ``forebay`` command with all its commands; reading them takes half a second."""
+    return typer.main.get_command(make_app())
 
 
 def functions(source: ast.Module) -> Iterator[FunctionNode]:

@@ -10,11 +10,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 from tests.fixtures.canned_control_api import EMAIL, PASSWORD, CannedControlApi, serve
 from tests.fixtures.canned_costs import add_costs
 from tests.fixtures.canned_figures import busy_week
+from tests.fixtures.canned_shadow import ROUTE, add_shadow
 from tests.fixtures.served_admin_ui import serve_admin_ui
 
 CHROMIUM = shutil.which("chromium")
@@ -48,6 +50,7 @@ OVERLAPS = """() => {
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.browser,
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
         CHROMIUM is None,
         reason="no `chromium` on PATH: `apt-get install chromium` runs the browser tests",
@@ -55,19 +58,31 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def api() -> Iterator[CannedControlApi]:
-    with serve(busy_week(datetime.now(UTC))) as served:
+@pytest.fixture(scope="module")
+def served_api() -> Iterator[CannedControlApi]:
+    with serve(CannedControlApi()) as served:
         yield served
 
 
 @pytest.fixture
-def admin_url(api: CannedControlApi, tmp_path: Path) -> Iterator[str]:
-    with serve_admin_ui(api.base_url, tmp_path / "admin_ui.log") as base_url:
+def api(served_api: CannedControlApi) -> CannedControlApi:
+    """Have the one server answer as if nobody had asked it anything yet."""
+    fresh = busy_week(datetime.now(UTC))
+    fresh.base_url = served_api.base_url
+    vars(served_api).update(vars(fresh))
+    return served_api
+
+
+@pytest.fixture(scope="module")
+def admin_url(
+    served_api: CannedControlApi, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("admin") / "admin_ui.log"
+    with serve_admin_ui(served_api.base_url, log) as base_url:
         yield base_url
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -202,9 +217,11 @@ async def test_the_fleet_and_its_limits_fit_and_obey(
     width: int,
     scheme: str,
 ) -> None:
+    add_shadow(api)
     overflow = "document.documentElement.scrollWidth - window.innerWidth"
     async with signed_in_page(chromium, admin_url, width=width, scheme=scheme) as (page, watch):
-        for name, row in (("fleet", "fleet-replica"), ("limits", "budget-row")):
+        pages = (("fleet", "fleet-replica"), ("limits", "budget-row"), ("shadow", "shadowed-route"))
+        for name, row in pages:
             await page.get_by_test_id(f"page-{name}").click()
             await page.wait_for_url(f"**/{name}")
             assert await page.get_by_test_id(row).first.is_visible()
@@ -220,9 +237,14 @@ async def test_the_fleet_and_its_limits_fit_and_obey(
         await page.get_by_test_id("weight").first.fill("0.25")
         await page.get_by_test_id("weigh").first.click()
         await page.wait_for_url("**/fleet?done=weigh")
+        await page.get_by_test_id("page-shadow").click()
+        await page.get_by_test_id("accept").click()
+        await page.wait_for_url("**/shadow?done=accept")
+        proposed = api.answers["/shadow"][1]["data"][0]["proposed_thresholds"]
         assert api.changes == [
             ("/replicas/rep_1", {"is_draining": True}),
             ("/replicas/rep_1", {"weight": 0.25}),
+            ("/shadow/apply", {"route": ROUTE, "thresholds": proposed}),
         ]
         assert watch.complaints == []
         assert watch.foreign == []
@@ -243,7 +265,7 @@ async def test_costs_are_compared_and_drawn(
             await page.get_by_test_id("crossover-answer").wait_for()
             answer = api.answers["/crossover"][1]["data"][0]["answer"]
             assert await page.get_by_test_id("crossover-answer").inner_text() == answer
-            for chart in ("chart-crossing", "chart-fleets", "chart-load"):
+            for chart in ("chart-crossing", "chart-fleets", "chart-load", "chart-serving-ttft_ms"):
                 drawings = await page.get_by_test_id(chart).locator("svg[role=img]").all()
                 sizes = [await drawing.is_visible() for drawing in drawings]
                 assert sizes == [width > 640, width <= 640]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import re
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +22,8 @@ import psycopg
 import pytest
 from openai.types import CompletionUsage
 
+from tests.fixtures.asked_product import ask, client_of, embed
+from tests.fixtures.data_plane import free_port
 from tests.fixtures.processes import is_alive, wait_for
 from tests.fixtures.simulated_engine import run_simulated_engine
 from tests.fixtures.whole_product import WholeProduct, descendants
@@ -37,13 +39,6 @@ pytestmark = [
 QUESTION = "Tell me about rivers and mills."
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeProduct]:
     """An empty directory with a space in its path, and ``forebay up`` in it."""
@@ -53,12 +48,6 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeProduct]:
     yield product
     if product.process is not None and product.process.poll() is None:
         product.kill_everything()
-
-
-def client_of(product: WholeProduct) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=product.ready["base_url"], api_key=product.secret, max_retries=0, timeout=60
-    )
 
 
 class Traffic:
@@ -97,15 +86,15 @@ class Traffic:
                 else:
                     self._ask(client)
                 self.completed += 1
-                time.sleep(0.05)  # the parts that start again want the CPU, too
+                time.sleep(0.3)  # the parts that start again want the CPU, too
             except Exception:  # noqa: BLE001 - the SDK lets its transport's own errors through
-                time.sleep(0.1)  # a part was just killed: what clients see then is an error
+                time.sleep(0.3)  # a part was just killed: what clients see then is an error
 
     def _ask(self, client: openai.OpenAI) -> None:
         raw = client.chat.completions.with_raw_response.create(
             model=self._product.ready["model"],
             messages=[{"role": "user", "content": QUESTION}],
-            max_tokens=8,
+            max_tokens=4,
         )
         self.request_ids.append(raw.headers["x-request-id"])
 
@@ -113,7 +102,7 @@ class Traffic:
         with client.chat.completions.with_streaming_response.create(
             model=self._product.ready["model"],
             messages=[{"role": "user", "content": QUESTION}],
-            max_tokens=24,
+            max_tokens=12,
             stream=True,
         ) as response:
             self.request_ids.append(response.headers["x-request-id"])
@@ -190,6 +179,7 @@ def wait_until_all_settled(product: WholeProduct) -> None:
 def test_first_answers_and_their_bill(product: WholeProduct) -> None:
     assert product.secret in product.first_printed
     assert product.admin_password in product.first_printed
+    assert re.fullmatch(r"fb-[A-Za-z0-9_-]{43}", product.secret)
     client = client_of(product)
     model = product.ready["model"]
     assert model in [entry.id for entry in client.models.list()]
@@ -309,6 +299,7 @@ def test_a_route_with_two_tiers(product: WholeProduct) -> None:
         replies = [ask(product, "auto", text) for text in TEXTS]
         assert [reply.headers["x-forebay-tier"] for reply in replies] == ["small", "large"]
         assert [reply.json()["model"] for reply in replies] == ["auto", "auto"]
+        vectors = embed(product, "large", list(TEXTS))
     charges = [Decimal(reply.headers["x-forebay-charge"]) for reply in replies]
     usages = [CompletionUsage.model_validate(reply.json()["usage"]) for reply in replies]
     # The large tier's price is twenty times the small one's.
@@ -317,7 +308,7 @@ def test_a_route_with_two_tiers(product: WholeProduct) -> None:
     saved = product.run("report", "savings")
     assert saved.returncode == 0, saved.stderr
     assert "auto" in saved.stdout
-    check_the_books(product, [reply.headers["x-request-id"] for reply in replies])
+    check_the_books(product, [reply.headers["x-request-id"] for reply in (*replies, vectors)])
 
 
 def set_tiers(product: WholeProduct, threshold: float) -> None:
@@ -325,22 +316,6 @@ def set_tiers(product: WholeProduct, threshold: float) -> None:
     tiers = ("--tier", small, "--tier", "large=large", "--default-tier", "small")
     done = product.run("routes", "set-tiers", "auto", *tiers, "--threshold", f"{threshold:.6f}")
     assert done.returncode == 0, done.stderr
-
-
-def ask(product: WholeProduct, model: str, text: str) -> httpx.Response:
-    reply = httpx.post(
-        product.ready["base_url"] + "/chat/completions",
-        json={
-            "model": model,
-            "messages": [{"role": "user", "content": text}],
-            "max_tokens": 8,
-            "temperature": 0,
-        },
-        headers={"authorization": f"Bearer {product.secret}"},
-        timeout=60,
-    )
-    assert reply.status_code == 200, reply.text
-    return reply
 
 
 PARTS = ("data plane", "billing worker", "control plane", "local engine", "PostgreSQL", "Valkey")
@@ -380,11 +355,16 @@ def test_everything_killed_at_once_goes_on_with_the_same_data(product: WholeProd
         for pid in (product.process.pid, *watched):
             os.kill(pid, signal.SIGKILL)
         product.process.wait(10)
+        # What a later start leaves when it is killed early: nothing of it was ever committed.
+        never = {"api_key_secret": "fb-" + "x" * 43, "admin_password": "never"}
+        (product.state_dir / "first-run.json").write_text(json.dumps(never))
         # The workers, whom nobody has killed, do not outlive all that watched them.
         wait_for(lambda: not any(is_alive(pid) for pid in below), "nothing is left running", 20)
     product.start()
     product.wait_until_serving()
     assert product.ready["secret"] is None
+    assert product.ready["admin_password"] is None
+    assert "as shown at the first start" in product.printed
     assert product.secret not in product.printed
     assert before <= set(all_request_ids(product))
     with Traffic(product) as more:

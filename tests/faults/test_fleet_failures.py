@@ -26,7 +26,7 @@ from tests.fixtures.simulated_engine import RunningFleet, run_simulated_fleet
 pytestmark = pytest.mark.faults
 
 REPLICAS = 8
-CLIENTS = 24
+CLIENTS = 16
 TOKENS = 12
 BACK_SECONDS = 5.0
 

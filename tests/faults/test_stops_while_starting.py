@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.data_plane import free_port
-from tests.fixtures.forebay_up import forebay, launch_up, start_up
+from tests.fixtures.forebay_up import forebay, launch_up, start_up, tiny_engine
 from tests.fixtures.processes import REPOSITORY, find_processes_naming, wait_for
 
 pytestmark = pytest.mark.faults
@@ -34,7 +34,7 @@ def test_a_data_plane_told_to_stop_when_its_workers_are_just_forked(tmp_path: Pa
         }
         config.write_text(json.dumps({**settings, **paths, "drain_seconds": _DRAIN_SECONDS}))
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fixtures.data_plane", str(config)],
+            [sys.executable, "-m", "tests.fixtures.data_plane_process", str(config)],
             cwd=REPOSITORY,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -66,7 +66,8 @@ def test_forebay_up_ends_soon_whenever_it_is_interrupted(tmp_path: Path) -> None
         assert process.returncode in (0, 130), told
         assert "Traceback" not in told
         assert find_processes_naming(str(state_dir)) == []
-    up = start_up(state_dir)
-    verified = forebay("billing", "verify", "--state-dir", str(state_dir))
-    assert up.stop()[0] == 0
+    with tiny_engine() as engine:  # the one that was interrupted costs more than all else to start
+        up = start_up(state_dir, FOREBAY_VLLM_URL=engine)
+        verified = forebay("billing", "verify", "--state-dir", str(state_dir))
+        assert up.stop()[0] == 0
     assert verified.returncode == 0, verified.stdout

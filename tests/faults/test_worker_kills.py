@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -31,41 +30,11 @@ from tests.factories.billing_rows import (
 )
 from tests.factories.credit import grant
 from tests.factories.journals import ORGANIZATION, TestJournal, make_identity, make_progress
+from tests.fixtures.forked import Step, start_forked_worker
 
 pytestmark = pytest.mark.faults
 
 CHARGE = Decimal("0.00008")
-
-_WORKER = """
-import os, signal, sys
-from pathlib import Path
-from billing.worker import WorkerConfig, run
-sys.exit(run(WorkerConfig(sys.argv[1], Path(sys.argv[2]), ledger_post_seconds=0.05, poll_ms=1,
-                          batch_records=int(sys.argv[3]))))
-"""
-
-# Dies, at the n-th call, just before or just after the function named.
-_DYING_WORKER = (
-    """
-import importlib, os, signal, sys
-module_name, function, moment, count = sys.argv[4:8]
-module = importlib.import_module(module_name)
-owner, _, attribute = function.rpartition(".")
-target = getattr(module, owner) if owner else module
-original, calls = getattr(target, attribute), 0
-def dying(*args, **kwargs):
-    global calls
-    calls += 1
-    if calls == int(count) and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = original(*args, **kwargs)
-    if calls == int(count):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
-setattr(target, attribute, dying)
-"""
-    + _WORKER
-)
 
 
 @pytest.fixture
@@ -76,26 +45,16 @@ def billing_url(database_url: str) -> str:
     return database_url
 
 
-def start_worker(
-    database_url: str, journal_dir: Path, *arguments: str, script: str = _WORKER, batch: int = 40
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, database_url, str(journal_dir), str(batch), *arguments],
-        stderr=subprocess.PIPE,
-    )
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: ForkServerProcess) -> None:
     process.kill()
-    process.communicate()
+    process.join()
 
 
-def end(process: subprocess.Popen[bytes]) -> int:
-    """Ask for a clean stop and return the exit code."""
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode >= 0, errors.decode()
-    return process.returncode
+def end(process: ForkServerProcess) -> int | None:
+    """Ask for a clean stop and return the exit code; None if it did not come to that."""
+    process.terminate()
+    process.join(30)
+    return process.exitcode
 
 
 @contextmanager
@@ -131,7 +90,7 @@ def test_killed_at_random_while_requests_come(billing_url: str, tmp_path: Path) 
     journal = TestJournal(tmp_path, segment_bytes=16 * 1024)
     with writing(journal, 0.001) as done:
         for _ in range(8):
-            process = start_worker(billing_url, tmp_path)
+            process = start_forked_worker(billing_url, tmp_path)
             before = value(billing_url, "SELECT count(*) FROM usage_events")
             if chance.random() < 0.8:  # else killed while it starts
                 wait_until(
@@ -167,21 +126,16 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step[3]}-{step[1]}")
-def test_killed_at_a_step(
-    billing_url: str, tmp_path: Path, step: tuple[str, str, int, str]
-) -> None:
-    module, function, count, moment = step
+def test_killed_at_a_step(billing_url: str, tmp_path: Path, step: Step) -> None:
     journal = TestJournal(tmp_path, segment_bytes=8 * 1024)
     ids = [journal.request().identity.request_id for _ in range(100)]
     started, silent = make_identity(), make_identity()
     journal.write(OpenRecord(started), OpenRecord(silent))
     journal.write(make_progress(started, TokenUsage(100, None, 20)))
     journal.die()
-    process = start_worker(
-        billing_url, tmp_path, module, function, moment, str(count), script=_DYING_WORKER
-    )
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGKILL, errors.decode()
+    process = start_forked_worker(billing_url, tmp_path, step=step)
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
     assert work_once(billing_url, tmp_path) == 0
     assert_each_once(billing_url, [*ids, started.request_id, silent.request_id])
     assert rows(
@@ -202,11 +156,8 @@ CREDIT_STEPS = [
 
 
 @pytest.mark.parametrize("step", CREDIT_STEPS, ids=lambda step: f"{step[3]}-{step[1]}-{step[2]}")
-def test_killed_while_posting_credit(
-    billing_url: str, tmp_path: Path, step: tuple[str, str, int, str]
-) -> None:
+def test_killed_while_posting_credit(billing_url: str, tmp_path: Path, step: Step) -> None:
     """What grants paid and lost is in the ledger once: nothing of it is in half."""
-    module, function, count, moment = step
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
     add_organization(billing_url, "org_other")
     for organization in (ORGANIZATION, "org_other"):
@@ -221,11 +172,9 @@ def test_killed_while_posting_credit(
                 identity=make_identity(organization_id=organization, started_at_us=at_us)
             )
     journal.die()
-    process = start_worker(
-        billing_url, tmp_path, module, function, moment, str(count), script=_DYING_WORKER
-    )
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGKILL, errors.decode()
+    process = start_forked_worker(billing_url, tmp_path, step=step)
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
     assert work_once(billing_url, tmp_path) == 0
     report = verify(billing_url, post_first=False)
     assert report.is_clean, "\n".join(map(str, report.lines))
@@ -240,12 +189,13 @@ def test_killed_while_posting_credit(
 def test_sigterm_stores_and_posts_what_is_there(billing_url: str, tmp_path: Path) -> None:
     """Case 25."""
     journal = TestJournal(tmp_path)
-    process = start_worker(billing_url, tmp_path)
+    process = start_forked_worker(billing_url, tmp_path)
     journal.request()
     wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") == 1)
+    assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)  # so that the rest surely comes before the signal
     ids = [journal.request().identity.request_id for _ in range(103)]
-    process.send_signal(signal.SIGTERM)
+    process.terminate()
     os.kill(process.pid, signal.SIGCONT)
     assert end(process) == 0
     assert value(billing_url, "SELECT count(*) FROM usage_events") == len(ids) + 1
@@ -260,9 +210,9 @@ def test_a_second_worker_takes_over_when_the_first_is_killed(
 ) -> None:
     journal = TestJournal(tmp_path)
     with writing(journal, 0.002) as done:
-        first = start_worker(billing_url, tmp_path)
+        first = start_forked_worker(billing_url, tmp_path)
         wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") > 0)
-        second = start_worker(billing_url, tmp_path)
+        second = start_forked_worker(billing_url, tmp_path)
         time.sleep(0.5)
         kill(first)
         seen = value(billing_url, "SELECT count(*) FROM usage_events")
@@ -277,10 +227,10 @@ def test_two_workers_at_once_on_one_tree_store_each_event_once(
     """Which the lock forbids; it is taken from them by removing its file."""
     journal = TestJournal(tmp_path, segment_bytes=16 * 1024)
     with writing(journal, 0.001) as done:
-        first = start_worker(billing_url, tmp_path, batch=20)
+        first = start_forked_worker(billing_url, tmp_path, batch=20)
         wait_until(lambda: value(billing_url, "SELECT count(*) FROM usage_events") > 0)
         (tmp_path / "worker.lock").unlink()
-        second = start_worker(billing_url, tmp_path, batch=20)
+        second = start_forked_worker(billing_url, tmp_path, batch=20)
         wait_until((tmp_path / "worker.lock").exists)  # it works beside the first from here on
         enough = len(done) + 400
         wait_until(lambda: len(done) > enough)

@@ -40,9 +40,26 @@ def _parent(directory: Path) -> None:
     directory.parent.mkdir()
 
 
-@pytest.fixture
-def running(directory: Path) -> Iterator[EmbeddedPostgres]:
+@pytest.fixture(scope="module")
+def made_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data that a server made and left as it should: making it costs two seconds of CPU."""
+    directory = tmp_path_factory.mktemp("made once") / "postgres"
     server = EmbeddedPostgres(directory, database="forebay")
+    server.start()
+    server.stop()
+    return directory
+
+
+@pytest.fixture
+def made(made_directory: Path, directory: Path) -> Path:
+    """Return ``directory`` with such data in it."""
+    subprocess.run(["cp", "-a", str(made_directory), str(directory)], check=True)
+    return directory
+
+
+@pytest.fixture
+def running(made: Path) -> Iterator[EmbeddedPostgres]:
+    server = EmbeddedPostgres(made, database="forebay")
     server.start()
     yield server
     server.stop()
@@ -52,20 +69,19 @@ def read_pid(directory: Path) -> int:
     return int((directory / "data" / "postmaster.pid").read_text().splitlines()[0])
 
 
-def test_in_a_path_with_spaces_with_fsync_and_no_network(running: EmbeddedPostgres) -> None:
-    with psycopg.connect(running.url) as connection:
+def test_in_a_path_with_spaces_private_with_fsync_and_no_network(directory: Path) -> None:
+    server = EmbeddedPostgres(directory, database="forebay")
+    with psycopg.connect(server.start()) as connection:
         shown = connection.execute(
             "SELECT current_database(), current_setting('fsync'),"
             " current_setting('listen_addresses'), datlocprovider, pg_encoding_to_char(encoding)"
             " FROM pg_database WHERE datname = current_database()"
         ).fetchone()
     assert shown == ("forebay", "on", "", "b", "UTF8")
-
-
-def test_files_are_private(running: EmbeddedPostgres, directory: Path) -> None:
     assert directory.stat().st_mode & 0o077 == 0
     assert (directory / "data").stat().st_mode & 0o077 == 0
-    assert running.log_path.stat().st_mode & 0o077 == 0
+    assert server.log_path.stat().st_mode & 0o077 == 0
+    server.stop()
 
 
 def test_a_killed_postmaster_comes_back_with_its_data(
@@ -91,8 +107,9 @@ def test_a_killed_postmaster_comes_back_with_its_data(
 
 
 def test_a_killed_owner_takes_the_server_with_it_and_the_next_one_starts_at_once(
-    directory: Path,
+    made: Path,
 ) -> None:
+    directory = made
     owner = start_owner(_OWNER, str(directory))
     url = read_line(owner)
     with psycopg.connect(url) as connection:
@@ -108,12 +125,10 @@ def test_a_killed_owner_takes_the_server_with_it_and_the_next_one_starts_at_once
 
 @pytest.mark.parametrize("is_zombie", [False, True], ids=["a stranger", "a zombie"])
 def test_lock_files_that_name_another_process_are_no_hindrance(
-    directory: Path, *, is_zombie: bool
+    made: Path, *, is_zombie: bool
 ) -> None:
     """After a reboot the number may be anybody's; a killed server's may wait to be reaped."""
-    server = EmbeddedPostgres(directory)
-    server.start()
-    server.stop()
+    directory, server = made, EmbeddedPostgres(made)
     user = find_server_user()
     other = subprocess.Popen(  # of the server's own account: others' processes it may not signal
         ["/bin/sleep", "60"], user=None if user is None else user.uid
@@ -135,11 +150,9 @@ def test_lock_files_that_name_another_process_are_no_hindrance(
         other.wait()
 
 
-def test_an_empty_lock_file_is_no_hindrance(directory: Path) -> None:
-    server = EmbeddedPostgres(directory)
-    server.start()
-    server.stop()
-    (directory / "data" / "postmaster.pid").touch()
+def test_an_empty_lock_file_is_no_hindrance(made: Path) -> None:
+    server = EmbeddedPostgres(made)
+    (made / "data" / "postmaster.pid").touch()
     server.start()
     server.stop()
 
@@ -181,11 +194,9 @@ def test_a_strangers_files_are_not_overwritten(directory: Path) -> None:
     assert (directory / "data" / "thesis.txt").read_text() == "irreplaceable"
 
 
-def test_damaged_data_gives_postgres_own_reason(directory: Path) -> None:
-    server = EmbeddedPostgres(directory)
-    server.start()
-    server.stop()
-    (directory / "data" / "global" / "pg_control").write_bytes(b"garbage")
+def test_damaged_data_gives_postgres_own_reason(made: Path) -> None:
+    server = EmbeddedPostgres(made)
+    (made / "data" / "global" / "pg_control").write_bytes(b"garbage")
     with pytest.raises(DatabaseStartError, match=r"did not start on .*(FATAL|PANIC)"):
         server.start()
 

@@ -136,7 +136,11 @@ def test_a_database_that_keeps_silent(tmp_path: Path) -> None:
         port = silent.getsockname()[1]
         url = f"postgresql://postgres:hunter2@127.0.0.1:{port}/nothing"
         begun = time.monotonic()
-        assert_refused(tmp_path / "state", "connection timeout expired", FOREBAY_DATABASE_URL=url)
+        assert_refused(
+            tmp_path / "state",
+            "The database that FOREBAY_DATABASE_URL names cannot be used: connection timeout expired",
+            FOREBAY_DATABASE_URL=url,
+        )
         assert time.monotonic() - begun < 15
 
 
@@ -152,7 +156,7 @@ def test_a_database_that_keeps_silent(tmp_path: Path) -> None:
 )
 def test_a_database_address_that_cannot_be_read_is_not_quoted(url: str) -> None:
     with pytest.raises(OptionError, match="DATABASE_URL cannot be read") as caught:
-        check_database(url)
+        check_database(url, "DATABASE_URL")
     assert "hunter2" not in str(caught.value)
 
 
