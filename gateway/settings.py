@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MIB = 1024 * 1024
 _PREFIX = "FOREBAY_"
+_DATABASE_VARIABLES = (f"{_PREFIX}DATABASE_URL", "DATABASE_URL")  # the first that is set wins
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 _REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
@@ -110,7 +111,7 @@ class Settings(BaseSettings):
 
     database_url: Annotated[str, AfterValidator(_database_url)] | None = Field(
         default=None,
-        validation_alias=AliasChoices(f"{_PREFIX}DATABASE_URL", "DATABASE_URL"),
+        validation_alias=AliasChoices(*_DATABASE_VARIABLES),
         repr=False,
     )
     redis_url: Annotated[str, AfterValidator(_redis_url)] | None = Field(default=None, repr=False)
@@ -180,12 +181,20 @@ class Settings(BaseSettings):
         return self.state_dir / "journal"
 
 
+def name_database_variable() -> str:
+    """Return the variable that the database's address is read from: what a message should name."""
+    given = {name.upper() for name, value in os.environ.items() if value}
+    return next((name for name in _DATABASE_VARIABLES if name in given), _DATABASE_VARIABLES[-1])
+
+
 def _sentence(error: ValidationError, given: dict[str, Any]) -> str:
     """Name the option or variable, never its value where that may hold a password."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     field = name.lower().removeprefix(_PREFIX.lower())
     variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
+    if variable in _DATABASE_VARIABLES:
+        variable = name_database_variable()
     label = f"--{field.replace('_', '-')}" if field in given else variable
     reason = first["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]

@@ -43,7 +43,7 @@ class Plan:
     pace: Pace = PACE
 
 
-QUICK = Plan(requests=400, seeds=(1,))
+QUICK = Plan(requests=150, seeds=(1,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,8 +97,9 @@ class ControlClient:
 
 def _sentence(content: Any, status: int) -> str:
     try:
-        error = content["error"]
-        about = f" ({error['param']})" if error.get("param") else ""
-        return f"{error['message']}{about}"
+        message, param = content["error"]["message"], content["error"].get("param")
     except (KeyError, TypeError):
         return f"The control plane answered with HTTP status {status}."
+    # Most messages name the field themselves; named twice it reads like two.
+    is_named = not param or re.search(rf"(?<!\w){re.escape(param)}(?!\w)", message)
+    return str(message) if is_named else f"{message} ({param})"

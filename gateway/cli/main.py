@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import typer
 
 EXIT_REFUSED = 2
+_VERSION_OPTION = "--version"
 EXIT_INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 
 # Of each command or group of commands: its module in this package, and the name in that.
@@ -47,13 +48,15 @@ def make_app(only: str | None = None) -> typer.Typer:
     """Return the application with all commands, or with one: reading all takes half a second."""
     import typer
 
+    from gateway.cli.version import begin
+
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         help="Managed inference gateway and billing for your own vLLM GPUs.",
     )
-    app.callback()(_begin)  # else an application of one command would be that command
+    app.callback()(begin)  # without one an application of one command would be that command
     for name, place in _PLACES.items():
         if only is None or name == only:
             _add(app, name, place)
@@ -69,10 +72,6 @@ def _add(app: typer.Typer, name: str, place: str) -> None:
     else:
         options: dict[str, Any] = getattr(module, "COMMAND_OPTIONS", {})
         app.command(name, **options)(found)
-
-
-def _begin() -> None:
-    pass
 
 
 def main() -> None:
@@ -91,6 +90,8 @@ def _run() -> None:
     from gateway.settings import SettingsError
 
     named = next(iter(sys.argv[1:]), None)
+    if named == _VERSION_OPTION:
+        named = "version"
     try:
         make_app(named if named in _PLACES else None)()
     except (SettingsError, CliError) as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -40,7 +43,8 @@ def migrate(state_dir: StateDirOption = None) -> None:
 
 def worker(state_dir: StateDirOption = None) -> None:
     """Run the billing worker: journals to PostgreSQL, exactly once."""
-    from billing.worker import WorkerConfig, run
+    with _importing():
+        from billing.worker import WorkerConfig, run
 
     settings = Settings.load(state_dir=state_dir)
     _log_to_stderr()
@@ -58,10 +62,11 @@ def controlplane(
     state_dir: StateDirOption = None, host: HostOption = None, admin_port: AdminPortOption = None
 ) -> None:
     """Run the control plane: control API and admin page."""
-    from billing.engine_counters.drift import DriftRule
-    from gateway.controlplane.config import ControlPlaneConfig, ControlPlaneConfigError
-    from gateway.controlplane.serve import run
-    from gateway.up.ports import url_of
+    with _importing():
+        from billing.engine_counters.drift import DriftRule
+        from gateway.controlplane.config import ControlPlaneConfig, ControlPlaneConfigError
+        from gateway.controlplane.serve import run
+        from gateway.up.ports import url_of
 
     settings = Settings.load(state_dir=state_dir, host=host, admin_port=admin_port)
     _log_to_stderr()
@@ -93,9 +98,10 @@ def dataplane(
     workers: WorkersOption = None,
 ) -> None:
     """Run the data plane: the public API."""
-    from billing.budgets.spend_feed import FILE_NAME
-    from gateway.dataplane.config import DataPlaneConfig
-    from gateway.dataplane.serve import run
+    with _importing():
+        from billing.budgets.spend_feed import FILE_NAME
+        from gateway.dataplane.config import DataPlaneConfig
+        from gateway.dataplane.serve import run
 
     settings = Settings.load(state_dir=state_dir, host=host, port=port, workers=workers)
     _log_to_stderr()
@@ -130,6 +136,17 @@ def dataplane(
             )
         )
     )
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Hold the garbage collector back: a sixth of a start went to looking at what stays anyway."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

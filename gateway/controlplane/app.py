@@ -21,7 +21,14 @@ from gateway.controlplane.catalog import route_endpoints
 from gateway.controlplane.classifiers_api import endpoints as classifiers_endpoints
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.context import ControlPlane
-from gateway.controlplane.costs_api import capacity_profiles, charges, crossover, load, serving
+from gateway.controlplane.costs_api import (
+    capacity_profiles,
+    charges,
+    crossover,
+    lengths,
+    load,
+    serving,
+)
 from gateway.controlplane.credit_api import endpoints as credit_endpoints
 from gateway.controlplane.credit_api.watch_credit import CreditWatch
 from gateway.controlplane.database import Database
@@ -38,6 +45,7 @@ from gateway.controlplane.passwords import PasswordChecker
 from gateway.controlplane.publish_to_place import PlacePublisher
 from gateway.controlplane.publisher import Publisher
 from gateway.controlplane.rate_waiting import WaitingEvents
+from gateway.controlplane.report_turns import ReportTurns
 from gateway.controlplane.reports_api import endpoints as reports_endpoints
 from gateway.controlplane.reports_api import feedback_endpoints, reconciliation, savings
 from gateway.controlplane.reports_api.watch_drift import DriftWatch
@@ -100,6 +108,7 @@ def _routes() -> APIRouter:
         capacity_profiles.router,
         charges.router,
         crossover.router,
+        lengths.router,
         load.router,
         serving.router,
         shadow_endpoints.router,
@@ -139,6 +148,7 @@ def assemble(config: ControlPlaneConfig, *, clock: Clock) -> ControlPlane:
             clock=time.monotonic,
         ),
         passwords=PasswordChecker(),
+        report_turns=ReportTurns(),
         engine_client=httpx.AsyncClient(
             verify=get_tls_context(),
             # Engines stand in our own network; a proxy from the environment must not see tokens.
@@ -212,4 +222,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await publisher.close()
         await control_plane.engine_client.aclose()
         control_plane.passwords.close()
+        control_plane.report_turns.close()
         await control_plane.database.close()

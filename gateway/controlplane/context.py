@@ -16,6 +16,7 @@ from gateway.controlplane.database import Database, ReadSession, WriteSession
 from gateway.controlplane.failure_limit import FailureLimit
 from gateway.controlplane.passwords import PasswordChecker
 from gateway.controlplane.rate_waiting import WaitingEvents, is_price_set
+from gateway.controlplane.report_turns import ReportTurns
 
 
 class SnapshotPublisher(Protocol):
@@ -45,6 +46,7 @@ class ControlPlane:
     waiting_events: WaitingEvents
     login_limit: FailureLimit
     passwords: PasswordChecker
+    report_turns: ReportTurns
     engine_client: httpx.AsyncClient  # for probes of engines
     clock: Clock
 

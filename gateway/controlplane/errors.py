@@ -9,6 +9,7 @@
     ├── NotFoundError            404  no such thing
     ├── ConflictError            409  at odds with what exists
     ├── TooManyAttemptsError     429  wait, then try again
+    ├── BusyError                503  as much is being computed as may be at once
     └── UnavailableError         503  the database cannot be reached
 
 The body is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``.
@@ -85,12 +86,8 @@ class ConflictError(ApiError):
     code = "conflict"
 
 
-class TooManyAttemptsError(ApiError):
-    """Wait, then try again."""
-
-    status = 429
-    type = "rate_limit_error"
-    code = "too_many_attempts"
+class _ComeBackError(ApiError):
+    """Refused for now, with the time after which it is worth trying again."""
 
     def __init__(self, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(message)
@@ -100,6 +97,22 @@ class TooManyAttemptsError(ApiError):
     def headers(self) -> Mapping[str, str]:
         """When to come back."""
         return {"retry-after": str(self.retry_after_seconds)}
+
+
+class TooManyAttemptsError(_ComeBackError):
+    """Wait, then try again."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_attempts"
+
+
+class BusyError(_ComeBackError):
+    """As much is being computed as may be at once."""
+
+    status = 503
+    type = "server_error"
+    code = "reports_busy"
 
 
 class UnavailableError(ApiError):

@@ -1,4 +1,4 @@
-"""Amounts of money as requests carry them: text or whole numbers, never JSON floats."""
+"""Amounts of money as requests and answers carry them: exact text, or whole numbers; no JSON floats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from billing.money import parse_amount
+from billing.money import format_amount, parse_amount
 
 
 def exact_text(value: Any) -> str | Decimal:
@@ -30,3 +30,8 @@ def exact_text(value: Any) -> str | Decimal:
 
 
 MoneyAmount = Annotated[Decimal, BeforeValidator(lambda value: parse_amount(exact_text(value)))]
+# An answer's amount, made from a record's Decimal.
+AmountText = Annotated[
+    str,
+    BeforeValidator(lambda value: format_amount(value) if isinstance(value, Decimal) else value),
+]

@@ -47,7 +47,7 @@ Name = Annotated[
 ]
 # Names that programs send: "mistralai/Mistral-7B", "hf.co/x/y:Q4_K_M".
 ModelName = Annotated[Name, AfterValidator(check_no_space)]
-# Ids as a query sends them; unknown ones find nothing.
+# Ids as a query sends them; check_filters.py refuses those that name nothing.
 IdQuery = Annotated[
     str | None,
     Query(max_length=MAX_NAME_CHARACTERS),

@@ -18,6 +18,7 @@ from billing.stop_signal import StopSignal
 from billing.worker import WorkerConfig, run
 from tests.factories.journals import ORGANIZATION, ROUTE_ID
 from tests.factories.prices import LONG_AGO
+from tests.fixtures.kept_connections import run_statement
 
 PRICE_BOOK = "pbk_1"
 
@@ -71,8 +72,7 @@ def add_price(
 
 
 def execute(database_url: str, statement: str, *parameters: Any) -> None:
-    with transaction(database_url) as connection:
-        connection.execute(statement.encode(), parameters or None)
+    run_statement(database_url, statement.encode(), parameters)
 
 
 @contextmanager
@@ -83,8 +83,7 @@ def transaction(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def rows(database_url: str, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database_url) as connection:
-        return connection.execute(query.encode(), parameters or None).fetchall()
+    return run_statement(database_url, query.encode(), parameters).fetchall()
 
 
 def value(database_url: str, query: str, *parameters: Any) -> Any:

@@ -19,7 +19,7 @@ from tests.fixtures.processes import REPOSITORY
 
 
 def test_ours_waits_half_as_long_as_round_robin_with_shared_prefixes() -> None:
-    plan = replace(QUICK, requests=1200)
+    plan = replace(QUICK, requests=800)
     capacity = find_capacity(shared_prefixes, plan)
     figures = compare(shared_prefixes, plan, capacity=capacity).figures
     assert 2 * figures["ours"].p99_ttft <= figures["round_robin"].p99_ttft, figures

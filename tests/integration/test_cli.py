@@ -265,6 +265,10 @@ def test_usage_and_books(up: RunningUp, tmp_path: Path) -> None:
         *("--out", str(tmp_path), "--state-dir", str(up.state_dir)),
     )
     assert "nothing answers there" in nowhere.stderr  # with the lengths of what was asked before
+    lengths = run_json(up, "bench", "lengths", "--out", str(tmp_path / "lengths.json"))
+    assert json.loads((tmp_path / "lengths.json").read_text()) == lengths
+    assert lengths["requests"] >= 1
+    assert "in a prefix cache" in run(up, "bench", "lengths", "--route", ENGINE_MODEL)
     hours = tmp_path / "hours.json"  # what usage prints is what the report reads
     hours.write_text(run(up, "usage", "--by", "hour", "--json"))
     terms = ("--gpu-price", "2", "--tokens-per-second", "1000")
@@ -358,7 +362,9 @@ def test_a_control_plane_elsewhere_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_version() -> None:
-    assert forebay("version").stdout.strip()[0].isdigit()
+    told = forebay("version").stdout
+    assert told.strip()[0].isdigit()
+    assert forebay("--version").stdout == told
 
 
 def test_reconciliation_with_engines(up: RunningUp) -> None:

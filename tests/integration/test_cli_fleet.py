@@ -222,10 +222,37 @@ def test_replicas_and_routes(forebay: Commands) -> None:
         (("replicas", "set", "rep_x", "--label", "a=1", "--label", "a=2"), "twice"),
         (("routes", "create", "x", "nothing"), "no such deployment"),
         (("routes", "set", "nothing", "--no-fallbacks"), "no route 'nothing'"),
+        (("usage", "--key", "nope"), "There is no API key with this id. (api_key_id)"),
+        (("usage", "--project", "nope"), "There is no project with this id. (project_id)"),
+        (("usage", "--route", "nope"), "There is no route with this name."),
+        (("report", "savings", "--route", "nope"), "There is no route with this name."),
+        (("report", "serving", "--deployment", "nope"), "There is no deployment with this"),
+        (("estimate", "spread", "--project", "nope"), "There is no project with this id."),
+        (("reconcile", "--deployment", "nope"), "There is no deployment with this id."),
+        (("keys", "list", "--project", "nope"), "There is no project with this id."),
+        (("credits", "list", "--organization", "nope"), "There is no organization with this id."),
+        (("prices", "history", "--route", "nope"), "There is no route with this name."),
+        (("limits", "list", "--of", "nope"), "with this id. (scope_id)"),
+        (("limits", "list", "--scope", "team"), "scope: input should be 'key'"),
+        (("budgets", "list", "--of", "nope"), "with this id. (scope_id)"),
+        (("router", "shadow", "status", "nope"), "There is no such route."),
     ],
 )
 def test_refusals_are_sentences(forebay: Commands, arguments: tuple[str, ...], says: str) -> None:
     assert says in forebay.refuse(*arguments)
+
+
+def test_a_field_is_named_once(forebay: Commands) -> None:
+    """The control plane's message names it, or the command does."""
+    for arguments, sentence in (
+        (("keys", "create", ""), "name: string should have at least 1 character."),
+        (("keys", "create", "x"), "project_id is required: there is not exactly one project."),
+        (
+            ("keys", "create", "x", "--project", "y"),
+            "There is no project with this id. (project_id)",
+        ),
+    ):
+        assert forebay.refuse(*arguments) == sentence
 
 
 def busy(running: int, waiting: int = 0) -> str:

@@ -109,11 +109,25 @@ def test_a_refusal_names_the_option_when_it_was_an_option() -> None:
         Settings.load(admin_port="many")
 
 
-def test_a_refused_address_never_shows_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", "mysql://root:hunter2@h/d")
+@pytest.mark.parametrize("variable", ["DATABASE_URL", "FOREBAY_DATABASE_URL"])
+def test_a_refused_address_is_blamed_on_its_variable_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv("FOREBAY_DATABASE_URL", "")
+    monkeypatch.setenv(variable, "mysql://root:hunter2@h/d")
     with pytest.raises(SettingsError) as refused:
         Settings.load()
+    assert str(refused.value).startswith(f"{variable} cannot be used: ")
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_refused_address_is_not_blamed_on_a_variable_that_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://h/d")
+    monkeypatch.setenv("FOREBAY_DATABASE_URL", "mysql://h/d")
+    with pytest.raises(SettingsError, match=r"^FOREBAY_DATABASE_URL cannot"):
+        Settings.load()
 
 
 def test_both_ports_the_same() -> None:

@@ -8,11 +8,14 @@ from gateway.controlplane.budgets_api import service
 from gateway.controlplane.budgets_api.schemas import (
     BudgetAnswer,
     BudgetChange,
+    BudgetScope,
     NewBudgetRequest,
     RemovedBudgetAnswer,
 )
+from gateway.controlplane.check_filters import check_scope_id
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.listing import Listing
+from gateway.controlplane.scopes import resolve_scope
 from gateway.controlplane.text_fields import IdQuery
 
 router = APIRouter()
@@ -22,13 +25,17 @@ router = APIRouter()
 async def list_budgets(
     session: ReadSessionDep,
     control_plane: ControlPlaneDep,
-    scope: IdQuery = None,
+    scope: BudgetScope | None = None,
     scope_id: IdQuery = None,
 ) -> Listing[BudgetAnswer]:
     """Return the budgets (of one scope) with what was charged in the current window."""
+    if scope is not None and scope_id is not None:
+        await resolve_scope(session, scope, scope_id)
     found = await service.list_budgets(
         session, scope=scope, scope_id=scope_id, now=control_plane.clock()
     )
+    if not found and scope_id is not None:
+        await check_scope_id(session, scope_id)
     return Listing(data=[BudgetAnswer.of(standing) for standing in found])
 
 

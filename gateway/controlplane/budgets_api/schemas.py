@@ -21,6 +21,7 @@ from gateway.controlplane.budgets_api.service import BudgetStanding
 from gateway.controlplane.money_fields import MoneyAmount
 from gateway.controlplane.text_fields import Name, check_no_space, check_visible
 
+BudgetScope = Literal["key", "project", "organization"]
 _MAX_PERCENT = 1000
 
 
@@ -59,7 +60,7 @@ class NewBudgetRequest(_Request):
     """
 
     name: Name
-    scope: Literal["key", "project", "organization"]
+    scope: BudgetScope
     scope_id: Name
     window: WindowKind
     amount: MoneyAmount

@@ -150,5 +150,7 @@ async def list_engines(
     # Not through the request's session: no connection may be held while engines think.
     async with control_plane.database.read() as session:
         replicas = await repository.list_replicas(session, replica_id=replica_id)
+        if not replicas and replica_id is not None:
+            await repository.get_replica(session, replica_id)
     probes = await probe_engines(control_plane.engine_client, replicas, clock=control_plane.clock)
     return Listing(data=[EngineAnswer.model_validate(probe) for probe in probes])

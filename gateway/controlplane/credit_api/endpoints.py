@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from billing.budgets.credit_grants import list_grants
+from gateway.controlplane.check_filters import check_filters
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.credit_api import service
 from gateway.controlplane.credit_api.schemas import (
@@ -36,6 +37,8 @@ async def list_credit_grants(
 ) -> Listing[GrantAnswer]:
     """Return the grants (of one organization), oldest first, also those that are used up."""
     found = await list_grants(session, organization_id=organization_id)
+    if not found:
+        await check_filters(session, organization_id=organization_id)
     return Listing(data=[GrantAnswer.of(grant) for grant in found])
 
 

@@ -16,7 +16,7 @@ from billing.ids import new_id
 from gateway.controlplane.catalog.repository import list_route_names
 from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import WriteSession
-from gateway.controlplane.errors import ConflictError, InvalidRequestError, NotFoundError
+from gateway.controlplane.errors import ConflictError, InvalidRequestError
 from gateway.controlplane.identity import repository
 from gateway.controlplane.identity.models import ApiKey, Project
 from gateway.controlplane.unique_rows import add_unique
@@ -191,10 +191,7 @@ def _issue(
 
 async def _choose_project(session: WriteSession, project_id: str | None) -> Project:
     if project_id is not None:
-        project = await repository.find_project(session, project_id)
-        if project is None:
-            raise NotFoundError("There is no project with this id.", param="project_id")
-        return project
+        return await repository.get_project(session, project_id)
     projects = await repository.list_projects(session)
     if len(projects) != 1:
         raise InvalidRequestError(

@@ -50,6 +50,8 @@ async def list_projects(
 ) -> Listing[ProjectAnswer]:
     """Return projects, oldest first."""
     found = await repository.list_projects(session, organization_id=organization_id)
+    if not found and organization_id is not None:
+        await repository.get_organization(session, organization_id)
     return Listing(data=[ProjectAnswer.model_validate(row) for row in found])
 
 
@@ -73,6 +75,8 @@ async def list_keys(
 ) -> Listing[KeyAnswer]:
     """Return API keys, newest first, also those that open nothing any more."""
     found = await repository.list_keys(session, project_id=project_id)
+    if not found and project_id is not None:
+        await repository.get_project(session, project_id)
     now = control_plane.clock()
     return Listing(data=[KeyAnswer.of(key, now=now) for key in found])
 

@@ -55,8 +55,8 @@ async def create_project(
                 param="organization_id",
             )
         organization_id = organizations[0].id
-    elif await repository.find_organization(session, organization_id) is None:
-        raise NotFoundError("There is no organization with this id.", param="organization_id")
+    else:
+        await repository.get_organization(session, organization_id)
     project = Project(id=new_id("proj"), organization_id=organization_id, name=name, created_at=now)
     await add_unique(
         session, project, taken_message="The organization has a project with this name."

@@ -42,6 +42,14 @@ async def find_organization(session: AsyncSession, organization_id: str) -> Orga
     return await session.get(Organization, organization_id)
 
 
+async def get_organization(session: AsyncSession, organization_id: str) -> Organization:
+    """Return the organization with this id."""
+    organization = await find_organization(session, organization_id)
+    if organization is None:
+        raise NotFoundError("There is no organization with this id.", param="organization_id")
+    return organization
+
+
 async def find_organization_named(session: AsyncSession, name: str) -> Organization | None:
     """Return the organization with this name."""
     return await session.scalar(select(Organization).where(Organization.name == name))
@@ -60,6 +68,14 @@ async def list_projects(
 async def find_project(session: AsyncSession, project_id: str) -> Project | None:
     """Return the project with this id."""
     return await session.get(Project, project_id)
+
+
+async def get_project(session: AsyncSession, project_id: str) -> Project:
+    """Return the project with this id."""
+    project = await find_project(session, project_id)
+    if project is None:
+        raise NotFoundError("There is no project with this id.", param="project_id")
+    return project
 
 
 async def find_project_named(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from gateway.controlplane.check_filters import check_scope_id
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.limits_api import repository, service
-from gateway.controlplane.limits_api.schemas import LimitAnswer, LimitRequest
+from gateway.controlplane.limits_api.schemas import LimitAnswer, LimitRequest, LimitScope
 from gateway.controlplane.listing import Listing
+from gateway.controlplane.scopes import resolve_scope
 from gateway.controlplane.text_fields import IdQuery
 
 router = APIRouter()
@@ -15,10 +17,14 @@ router = APIRouter()
 
 @router.get("/limits")
 async def list_limits(
-    session: ReadSessionDep, scope: IdQuery = None, scope_id: IdQuery = None
+    session: ReadSessionDep, scope: LimitScope | None = None, scope_id: IdQuery = None
 ) -> Listing[LimitAnswer]:
-    """Return the limits (of one scope), oldest first."""
+    """Return the limits (of one scope), oldest first; a route's also by its public name."""
+    if scope is not None and scope_id is not None:
+        scope_id = (await resolve_scope(session, scope, scope_id)).scope_id
     found = await repository.list_limits(session, scope=scope, scope_id=scope_id)
+    if not found and scope_id is not None:
+        await check_scope_id(session, scope_id)
     return Listing(data=[LimitAnswer.model_validate(limit) for limit in found])
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from billing.usage.receipts import list_latest_requests
 from billing.usage.report import UsageFilter, UsageGrouping, report_usage
+from gateway.controlplane.check_filters import check_filters
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
 from gateway.controlplane.listing import Listing
 from gateway.controlplane.reports_api.find_receipt import get_receipt
@@ -51,6 +52,14 @@ async def show_usage(
             time_zone=time_zone,
         ),
     )
+    if not report.rows:
+        await check_filters(
+            session,
+            organization_id=organization_id,
+            project_id=project_id,
+            api_key_id=api_key_id,
+            route=route,
+        )
     return UsageAnswer.of(report, from_at=span.from_at, to_at=span.to_at, time_zone=time_zone)
 
 
@@ -65,6 +74,8 @@ async def list_requests(
     found = await list_latest_requests(
         session, limit=limit, organization_id=organization_id, project_id=project_id
     )
+    if not found:
+        await check_filters(session, organization_id=organization_id, project_id=project_id)
     return Listing(data=[RequestAnswer.of(receipt) for receipt in found])
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from billing.usage.feedback import list_feedback
+from gateway.controlplane.check_filters import check_filters
 from gateway.controlplane.context import ReadSessionDep
 from gateway.controlplane.listing import Listing
 from gateway.controlplane.text_fields import IdQuery
@@ -40,4 +41,6 @@ async def show_feedback(
 ) -> Listing[FeedbackAnswer]:
     """Return the latest feedback (of a project, of a request), newest first."""
     found = await list_feedback(session, project_id=project_id, request_id=request_id, limit=limit)
+    if not found:
+        await check_filters(session, project_id=project_id)
     return Listing(data=[FeedbackAnswer.model_validate(one) for one in found])

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from billing.engine_counters.drift import Drift, DriftRule, Tokens, compare_counts
 from billing.engine_counters.repository import list_figures
 from gateway.controlplane.catalog.repository import list_deployments
+from gateway.controlplane.check_filters import check_filters
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
 from gateway.controlplane.errors import InvalidRequestError
 from gateway.controlplane.text_fields import IdQuery
@@ -104,6 +105,8 @@ async def show_reconciliation(
         )
     figures = await list_figures(session, from_at=begin, to_at=end, deployment_id=deployment_id)
     drifts = compare_counts(figures, rule)
+    if not drifts:
+        await check_filters(session, deployment_id=deployment_id)
     names = {deployment.id: deployment.name for deployment in await list_deployments(session)}
     return ReconciliationAnswer(
         from_=begin,

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Self
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from billing.money import format_amount
 from billing.usage.report import UsageGrouping
 from billing.usage.savings import (
-    OwnCost,
     RouteSavings,
-    SavingsFilter,
     TierSavings,
     report_savings,
 )
+from gateway.controlplane.asked_requests import AskedRequestsDep
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
+from gateway.controlplane.money_fields import AmountText
 from gateway.controlplane.reports_api.usage_span import choose_span
-from gateway.controlplane.text_fields import IdQuery
-from gateway.controlplane.time_fields import Moment
 
 router = APIRouter()
 
@@ -61,18 +59,11 @@ class TierSavingsAnswer(SavingsAnswer):
 class OwnCostAnswer(BaseModel):
     """What calls of one purpose have cost the platform; ``unrated_calls`` are in no sum."""
 
-    calls: int
-    cost: str
-    unrated_calls: int
+    model_config = ConfigDict(from_attributes=True)
 
-    @classmethod
-    def of(cls, own: OwnCost) -> Self:
-        """Return the answer about such calls of one route."""
-        return cls(
-            calls=own.calls,
-            cost=format_amount(own.cost),
-            unrated_calls=own.unrated_calls,
-        )
+    calls: int
+    cost: AmountText
+    unrated_calls: int
 
 
 class RouteSavingsAnswer(BaseModel):
@@ -97,8 +88,8 @@ class RouteSavingsAnswer(BaseModel):
             route=savings.route,
             currency=savings.currency,
             total=SavingsAnswer.of(savings.total),
-            shadow=OwnCostAnswer.of(savings.shadow),
-            cascade=OwnCostAnswer.of(savings.cascade),
+            shadow=OwnCostAnswer.model_validate(savings.shadow),
+            cascade=OwnCostAnswer.model_validate(savings.cascade),
             net_saving=format_amount(savings.net_saving),
             tiers=[TierSavingsAnswer.of_tier(one) for one in savings.tiers],
         )
@@ -128,27 +119,13 @@ def _sums_of(sums: TierSavings) -> dict[str, object]:
 
 @router.get("/savings")
 async def show_savings(
-    session: ReadSessionDep,
-    control_plane: ControlPlaneDep,
-    *,
-    from_at: Annotated[Moment | None, Query(alias="from")] = None,
-    to_at: Annotated[Moment | None, Query(alias="to")] = None,
-    organization_id: IdQuery = None,
-    project_id: IdQuery = None,
-    route: IdQuery = None,
+    session: ReadSessionDep, control_plane: ControlPlaneDep, asked: AskedRequestsDep
 ) -> SavingsReportAnswer:
     """Return what the tiers of each route have saved, by default in the last thirty days."""
-    span = choose_span(UsageGrouping.ROUTE, from_at, to_at, now=control_plane.clock())
-    found = await report_savings(
-        session,
-        SavingsFilter(
-            from_at=span.from_at,
-            to_at=span.to_at,
-            organization_id=organization_id,
-            project_id=project_id,
-            route=route,
-        ),
-    )
+    span = choose_span(UsageGrouping.ROUTE, asked.from_at, asked.to_at, now=control_plane.clock())
+    found = await report_savings(session, asked.within(span.from_at, span.to_at))
+    if not found:
+        await asked.check_names(session)
     return SavingsReportAnswer(
         from_=span.from_at,
         to=span.to_at,

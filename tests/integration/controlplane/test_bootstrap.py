@@ -70,7 +70,9 @@ def test_a_first_start_makes_everything_and_a_second_nothing(database_url: str) 
     }
     made, made_version = contents(database_url), version(database_url)
     assert {table: len(rows) for table, rows in made.items()} == dict.fromkeys(TABLES, 1)
-    again = make_bootstrap(admin_password="other", api_key_secret="fb-" + "o" * 43)
+    again = make_bootstrap(
+        admin_password="other", api_key_secret="fb-" + "o" * 43, features=("chat",)
+    )
     second = bootstrap(database_url, again)
     assert second.created == ()
     assert not second.is_new_admin

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from math import floor, log2
 from pathlib import Path
+from statistics import correlation, mean
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +21,10 @@ from click.testing import CliRunner
 
 from admin_ui import cost_records as records
 from billing.usage.event import RequestStatus
+from billing.usage.request_filter import RequestFilter
+from billing.usage.request_lengths import spread_lengths
 from billing.usage.serving import ServingFilter, ServingGrouping, report_serving
+from gateway.cli.bench_files import read_lengths
 from gateway.cli.main import make_app
 from tests.factories.served_traffic import (
     DAYS,
@@ -198,6 +205,21 @@ async def test_what_makes_no_sense_is_refused_in_words(ledger: Ledger) -> None:
     await ledger.api.refuse("GET", "/load?from=2999-01-01T00:00:00Z", 400)
 
 
+async def test_comparisons_have_turns(ledger: Ledger) -> None:
+    end = threading.Event()
+    turns = ledger.api.control_plane.report_turns
+    others = [asyncio.create_task(turns.compute(end.wait)) for _ in range(5)]
+    await asyncio.sleep(0)
+    asked = {**ledger.span, **TERMS}
+    answer = await ledger.api.http.post("/crossover", json=asked)
+    end.set()
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json()["error"]["code"] == "reports_busy"
+    await asyncio.gather(*others)
+    both = await asyncio.gather(*(ledger.api.post("/crossover", 200, **asked) for _ in range(2)))
+    assert both[0] == both[1]
+
+
 async def test_charges_spread_exactly(ledger: Ledger) -> None:
     billed = [
         one
@@ -214,8 +236,12 @@ async def test_charges_spread_exactly(ledger: Ledger) -> None:
         assert answer["data"] == [run("estimate", "spread", str(path))]
         assert answer["unpriced_requests"] == 0
         assert decode(answer, records.ChargeSpreads).data[0].requests == len(chosen)
-    none = await ledger.api.get("/charges/spread", project_id="proj_other")
-    assert none["data"] == []
+    other = (await ledger.api.make_key())["project_id"]
+    assert (await ledger.api.get("/charges/spread", project_id=other))["data"] == []
+    unknown = {"organization_id": "org_none", "project_id": "proj_none"}
+    await ledger.api.refuse_filters("/charges/spread", route="nope", **unknown)
+    await ledger.api.refuse_filters("/load", **unknown)
+    await ledger.api.refuse_filters("/lengths", route="nope", deployment="nope", **unknown)
 
 
 def decode(answer: dict[str, Any], kind: type[T]) -> T:
@@ -282,7 +308,7 @@ async def test_serving_by_deployment_and_hour_and_from_a_sample(ledger: Ledger) 
     wanted = [f"{at:%Y-%m-%dT%H:00:00Z}" for at in sorted(hours)]
     assert [one["group"] for one in by_hour["data"]] == wanted
     assert sum(one["requests"] for one in by_hour["data"]) == by_hour["total"]["requests"]
-    assert (await api.get("/serving", route="unknown"))["data"] == []
+    await api.refuse_filters("/serving", route="unknown", deployment="unknown")
     await api.refuse("GET", "/serving?ttft_ms=soon", 400)
     await api.refuse("GET", "/serving?from=2001-01-01T00:00:00Z", 400)
     end = ledger.end
@@ -300,3 +326,66 @@ async def test_serving_by_deployment_and_hour_and_from_a_sample(ledger: Ledger) 
     assert 0 < total.measured_requests < total.requests
     assert total.completed_requests < total.met_requests <= total.requests  # put up to all
     assert total.charge == sum(one.charge for one in ledger.served)
+
+
+async def test_lengths_are_told_in_pairs_and_drawn_by_a_sweep(ledger: Ledger) -> None:
+    answer = await ledger.api.get("/lengths", **ledger.span)
+    done = [one for one in ledger.served if one.status is RequestStatus.COMPLETED]
+    pairs = [(one.usage.input_tokens or 0, one.usage.output_tokens or 0) for one in done]
+    assert cells_of(answer["data"]) == cells_by_hand(pairs, an_octave=32)
+    assert (answer["requests"], answer["read_share"]) == (len(done), 1)
+    for index, side in enumerate(("input_tokens", "output_tokens")):
+        lengths = sorted(pair[index] for pair in pairs)
+        told = answer[side]
+        assert (told["mean"], told["longest"]) == (mean(lengths), lengths[-1])
+        for percent in (50, 95, 99):
+            near = lengths[-(-percent * len(lengths) // 100) - 1]
+            assert told[f"p{percent}"] == pytest.approx(near, rel=answer["cell_width"])
+    assert answer["correlation"] == pytest.approx(correlation(*zip(*pairs, strict=True)), abs=0.01)
+    cached = sum(one.usage.cached_input_tokens or 0 for one in done)
+    assert answer["cached_share"] == cached / sum(pair[0] for pair in pairs)
+    path = ledger.root / "lengths.json"
+    path.write_text(json.dumps(answer))
+    drawn = read_lengths(path)
+    assert drawn.requests == len(done)
+    assert drawn.mean_output == pytest.approx(answer["output_tokens"]["mean"], rel=0.001)
+    for asked in ({"route": "big"}, {"deployment": "big engine"}, {"deployment": "dep_big"}):
+        found = await ledger.api.get("/lengths", **ledger.span, **asked)
+        assert found["requests"] == sum(one.route == "big" for one in done)
+    other = (await ledger.api.make_key())["project_id"]
+    nothing = await ledger.api.get("/lengths", **ledger.span, project_id=other)
+    assert (nothing["data"], nothing["input_tokens"], nothing["correlation"]) == ([], None, None)
+
+
+async def test_lengths_stay_bounded(ledger: Ledger) -> None:
+    done = [one for one in ledger.served if one.status is RequestStatus.COMPLETED]
+    pairs = [(one.usage.input_tokens or 0, one.usage.output_tokens or 0) for one in done]
+    asked = RequestFilter(ledger.end - timedelta(days=DAYS), ledger.end)
+    async with ledger.api.control_plane.database.read() as session:
+        coarse = await spread_lengths(session, asked, most_cells=100)
+        fewest = await spread_lengths(session, asked, most_cells=1)
+        sampled = await spread_lengths(session, asked, most_events=150)
+    an_octave = round(1 / log2(1 + coarse.cell_width))
+    wanted = cells_by_hand(pairs, an_octave=an_octave)
+    found = {(one.input_tokens, one.output_tokens, one.requests) for one in coarse.cells}
+    assert found == wanted
+    assert len(wanted) <= 100 < len(cells_by_hand(pairs, an_octave=2 * an_octave))
+    assert fewest.cell_width == 1  # no wider than an octave, whatever is asked
+    assert fewest.requests == len(done)
+    assert 0 < sampled.requests < len(done)
+    assert sampled.read_share == 150 / len(ledger.served)
+
+
+def cells_by_hand(pairs: list[tuple[int, int]], *, an_octave: int) -> set[tuple[int, int, int]]:
+    """Return (input, output, requests) of cells of equal width on a scale of octaves."""
+    cells: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for pair in pairs:
+        cells.setdefault(tuple(floor(log2(one) * an_octave) for one in pair), []).append(pair)
+    return {
+        (*(round(mean(side)) for side in zip(*group, strict=True)), len(group))
+        for group in cells.values()
+    }
+
+
+def cells_of(data: list[dict[str, int]]) -> set[tuple[int, int, int]]:
+    return {(one["input_tokens"], one["output_tokens"], one["requests"]) for one in data}

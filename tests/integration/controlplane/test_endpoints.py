@@ -28,7 +28,7 @@ async def test_organizations_and_projects(api: ControlApi) -> None:
     project = await api.post("/projects", name="Support")
     assert project["organization_id"] == made["id"]
     assert (await api.get("/projects", organization_id=made["id"]))["data"] == [project]
-    assert (await api.get("/projects", organization_id="org_none"))["data"] == []
+    await api.refuse_filters("/projects", organization_id="org_none")
     same = {"name": "Support", "organization_id": made["id"]}
     assert (await api.refuse("POST", "/projects", 409, json=same))["param"] == "name"
     assert (await api.refuse("POST", "/organizations", 409, json={"name": "Acme"}))["param"]
@@ -257,15 +257,13 @@ async def test_wrong_queries_are_400_and_name_the_parameter(api: ControlApi) -> 
         assert (path, error["param"]) == (path, param)
 
 
-@pytest.mark.parametrize(
-    "path", ["/nothing", "/keys/", "//keys", "/keys%2F..%2Fme", "/openapi.json"]
-)
-async def test_unknown_paths_are_404_and_never_redirect(api: ControlApi, path: str) -> None:
-    request = api.http.build_request("GET", "http://control/api/v1/x")
-    request.url = request.url.copy_with(raw_path=f"/api/v1{path}".encode())
-    answer = await api.http.send(request)
-    assert answer.status_code == 404
-    assert answer.json()["error"]["code"] == "not_found"
+async def test_unknown_paths_are_404_and_never_redirect(api: ControlApi) -> None:
+    for path in ("/nothing", "/keys/", "//keys", "/keys%2F..%2Fme", "/openapi.json"):
+        request = api.http.build_request("GET", "http://control/api/v1/x")
+        request.url = request.url.copy_with(raw_path=f"/api/v1{path}".encode())
+        answer = await api.http.send(request)
+        assert answer.status_code == 404, path
+        assert answer.json()["error"]["code"] == "not_found", path
 
 
 async def test_docs_are_not_served(api: ControlApi) -> None:

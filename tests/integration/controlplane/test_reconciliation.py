@@ -177,7 +177,9 @@ async def test_drift_is_shown_and_told_once_it_lasts(
     assert hour["difference"]["output"] == hour["excess"]["output"] == 150
     assert hour["excess_share"]["output"] == pytest.approx(0.75)
     assert not (await api.get("/reconciliation", percent=80))["is_over"]
-    assert (await api.get("/reconciliation", deployment_id="dep_other"))["data"] == []
+    other = await api.post("/deployments", name="other", engine_model="m")
+    assert (await api.get("/reconciliation", deployment_id=other["id"]))["data"] == []
+    await api.refuse_filters("/reconciliation", deployment_id="dep_none")
     await patient.look()
     assert receiver.taken == []
     receiver.status = 500

@@ -121,7 +121,20 @@ async def test_reports_agree_with_receipts_to_the_last_digit(installation: Insta
     assert listed[0]["error_code"] == "engine_failed"
     assert listed[0]["api_key"] == "first key"
     assert listed[0]["project"] == "Support assistant"
-    assert (await api.get("/requests", project_id="proj_other"))["data"] == []
+    other = await api.make_key()
+    assert (await api.get("/requests", project_id=other["project_id"]))["data"] == []
+    assert (await api.get("/usage", api_key_id=other["id"]))["data"] == []
+
+
+async def test_a_filter_that_names_nothing_is_told(api: ControlApi) -> None:
+    unknown = {"organization_id": "org_none", "project_id": "proj_none"}
+    await api.refuse_filters("/usage", api_key_id="nope", route="nope", **unknown)
+    await api.refuse_filters("/savings", route="nope", **unknown)
+    await api.refuse_filters("/requests", **unknown)
+    await api.refuse_filters("/feedback", project_id="nope")
+    await api.refuse_filters("/keys", project_id="nope")
+    await api.refuse_filters("/engines", replica_id="nope")
+    await api.refuse_filters("/shadow", route="nope")
 
 
 async def test_days_add_up_in_any_zone(installation: Installation) -> None:

@@ -150,15 +150,29 @@ async def test_own_traffic_proposes_a_threshold(api: ControlApi, module_database
     (status,) = (await api.get("/shadow", route=route["name"]))["data"]
     assert status["proposed_thresholds"] == [proposed]
     assert (status["samples"], status["is_below_floor"], status["costs"]) == (360, False, [])
-    assert (await api.get("/shadow/curve", route=route["name"], project_id="no"))["pairs"][0][
-        "curve"
-    ] == []
-    changed = await api.post("/shadow/apply", status=200, route=route["name"])
+    assert (status["spent_today"], status["pairs"][0]["curve"]) == ("0", None)
+    (status,) = (await api.get("/shadow", route=route["name"], curves=True))["data"]
+    assert status["pairs"] == curve["pairs"]
+    assert 0.25 in [point["threshold"] for point in pair["curve"]]  # what is in effect
+    assert status["earlier_thresholds"] is None
+    other = (await api.make_key())["project_id"]
+    curve = await api.get("/shadow/curve", route=route["name"], project_id=other)
+    assert curve["pairs"][0]["curve"] == []
+    await api.refuse("GET", f"/shadow/curve?route={route['id']}&project_id=no", 404)
+    seen: dict[str, Any] = {"route": route["name"], "thresholds": [0.3]}
+    error = await api.refuse("POST", "/shadow/apply", 409, json=seen)
+    assert error["param"] == "thresholds"  # it is another one by now
+    seen["thresholds"] = [proposed]
+    changed = await api.post("/shadow/apply", status=200, **seen)
     assert changed["tiers"]["thresholds"] == [proposed]
+    (status,) = (await api.get("/shadow", route=route["name"]))["data"]
+    assert (status["version"], status["earlier_thresholds"]) == (2, [0.25])
     tiers = api.snapshot().routes[route["name"]].tiers
     assert tiers is not None
     assert tiers.thresholds == (proposed,)
-    back = await api.post("/shadow/rollback", status=200, route=route["name"])
+    seen = {"route": route["name"], "version": 1}
+    assert (await api.refuse("POST", "/shadow/rollback", 409, json=seen))["param"] == "version"
+    back = await api.post("/shadow/rollback", status=200, route=route["name"], version=2)
     assert back["tiers"]["thresholds"] == [0.25]
     assert await made_by(api, route) == [
         ("admin", [0.25]),
