@@ -43,8 +43,9 @@ def measure(rounds: int) -> InProcess:
 
     def admit_whole(number: int) -> None:
         guess = Guess(estimator.kind_of("key_1", "route_1"), request, _BODY)
+        now_us = time.time_ns() // 1000
         reservation = Reservation(
-            *(limiter, PLAN, guess, PRICE), request_id="req", at_us=time.time_ns() // 1000
+            *(limiter, PLAN, guess, PRICE), request_id="req", at_us=now_us, is_stream=False
         )
         reservation.ask()
         reservation.settle(RequestStatus.COMPLETED, _USAGE, (1, number))

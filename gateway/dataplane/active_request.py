@@ -159,7 +159,8 @@ class ActiveRequest:
             )
         )
         if self.reservation is not None:
-            self.reservation.settle(self.status, self.usage, self._journal.point)
+            point = self._journal.point if self.attempts else None  # None: nothing was sent
+            self.reservation.settle(self.status, self.usage, point)
         if self.guess is not None and self.status is RequestStatus.COMPLETED:
             self.guess.learn(self.usage)
         if self._counts is not None:
@@ -168,8 +169,7 @@ class ActiveRequest:
     def interrupt(self) -> None:
         """Settle a request that the worker's end cuts off: billed for what came till now."""
         usage = TokenUsage() if self.stream_usage is None else self.stream_usage.total()
-        is_begun = self.first_token_at_us is not None
-        status = RequestStatus.INTERRUPTED if is_begun else RequestStatus.VOIDED
+        status = RequestStatus.INTERRUPTED if self.first_token_at_us else RequestStatus.VOIDED
         self.conclude(status, 503, usage=usage, error_code="gateway_stopped")
         self.settle()
 

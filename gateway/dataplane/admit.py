@@ -62,10 +62,11 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
                 route.find_price(caller.price_book_id, arrival.at_us),
                 request_id=arrival.request_id,
                 at_us=arrival.at_us,
+                is_stream=bool(wanted.stream),
             )
             waiting = reservation.ask()
-            if waiting is not None:  # others decide too
-                reservation.hear(await waiting)
+            while waiting is not None:  # others decide too
+                waiting = reservation.hear(await waiting)
     identity = RequestIdentity(
         request_id=arrival.request_id,
         organization_id=caller.organization_id,

@@ -6,7 +6,9 @@ A guess is never billed: it is what admission reserves until the engine's own co
   times the tokens per byte that requests of this key and route had, at their 90th percentile.
 - Input as token ids: so many.
 - Output: the 90th percentile of what this key and route really produced a choice, times the choices,
-  and never more than the client's own ``max_tokens``. A stream that grows beyond is topped up.
+  and never more than the client's own ``max_tokens``. A stream that grows beyond is topped up. What
+  ``max_tokens`` has cut off says only that there was more: it is learned as twice as long, and no
+  shorter than the default, so that short bounds teach nothing about a later request without one.
 
 A kind that has not been seen often enough yet takes the defaults below.
 """
@@ -132,6 +134,7 @@ class Guess:
         "_choices",
         "_images",
         "_kind",
+        "_limit",
         "_size",
         "input_tokens",
         "longest_tokens",  # of the prompts to embed, each of which has a context; else not set
@@ -153,7 +156,7 @@ class Guess:
             tokens = int(self._size * DEFAULT_TOKENS_PER_BYTE)
         self.input_tokens = max(tokens + self._images * IMAGE_TOKENS, 1)
         choice = output.quantile() if output.total >= MIN_SAMPLES else DEFAULT_OUTPUT_TOKENS
-        limit = max_output_tokens(request)
+        self._limit = limit = max_output_tokens(request)
         if limit is not None and limit < choice:
             choice = limit
         self.output_tokens = choice * self._choices
@@ -183,7 +186,10 @@ class Guess:
         if self._size and not self._images:  # an image's share of the tokens cannot be told
             kind.input_per_mille.add(-(-input_tokens * 1000 // self._size))
         if self._choices:
-            kind.output.add(-(-output_tokens // self._choices))
+            choice, limit = -(-output_tokens // self._choices), self._limit
+            if limit is not None and choice >= limit:
+                choice = max(2 * choice, DEFAULT_OUTPUT_TOKENS)
+            kind.output.add(choice)
 
 
 def counted_bytes(body: bytes) -> tuple[int, int]:

@@ -1,9 +1,13 @@
 """What a request holds with the limiter: reserved at admission, grown while it streams, settled.
 
+What has no room as it was guessed may begin with less output, where the guess alone is in the way: a
+token limit below it, or a budget of which less is left for a stream, which can be ended in time. An
+answer in one piece cannot: it takes the end of a budget only where the guess is above all of it.
+
 The overshoot bound: a request may be charged more than its Hold by what its input was guessed too
 low, by what a stream produces in one :data:`GROW_SECONDS`, and, for an answer in one piece, by what
-its output was guessed too low (never more than the client's ``max_tokens``). Nothing else can take
-a hard budget past its amount.
+it produces beyond the reserved output (never more than the client's ``max_tokens``). Nothing else
+can take a hard budget past its amount.
 """
 
 from __future__ import annotations
@@ -13,18 +17,22 @@ from typing import TYPE_CHECKING
 
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.limit_replies import limit_lines, refusal_error
+from gateway.dataplane.limits.budget_state import budget_nano
 from gateway.dataplane.limits.types import Claim, Outcome
 from gateway.errors import PermissionDeniedError
 
 if TYPE_CHECKING:
     from billing.pricing.integer_charge import IntegerCharge
     from gateway.dataplane.estimate import Guess
-    from gateway.dataplane.limits.types import Limiter, LimitPlan
+    from gateway.dataplane.limits.types import Limiter, LimitPlan, Refusal
     from gateway.snapshot.model import Budget
 
 GROW_SECONDS = 0.1  # how often a running stream is compared with what it holds
 _AHEAD_TOKENS = 64  # grown when so little is left
-_GROWTHS = (256, 64, 16)  # tokens asked for at a time; the next smaller when there is no money
+_GROWTHS = (256, 64, 16, 4)  # tokens asked for at a time; the next smaller when there is no money
+_LEAST_TOKENS = 16  # of output; a budget that has not even so much left refuses
+_MOST_SHRINKS = 8  # others take and give back meanwhile
+_OF_OUTPUT = ("output_tokens", "total_tokens")
 BILLED_STATUSES = frozenset(
     {
         RequestStatus.COMPLETED,
@@ -40,10 +48,12 @@ class Reservation(Claim):
 
     __slots__ = (
         "_is_asking",
+        "_is_stream",
         "_limiter",
         "_missing_tokens",
         "_next_growth",
         "_price",
+        "_shrinks",
         "ended_budget",
         "lines",
     )
@@ -57,6 +67,7 @@ class Reservation(Claim):
         *,
         request_id: str,
         at_us: int,
+        is_stream: bool,
     ) -> None:
         """Prepare to ask. ``price``: what holds for the request, None if there is none.
 
@@ -77,7 +88,9 @@ class Reservation(Claim):
         self._limiter = limiter
         self._price = price
         self._is_asking = False
+        self._is_stream = is_stream
         self._next_growth = 0
+        self._shrinks = 0
         self._missing_tokens = 0  # produced beyond what is reserved, when last looked
         self.ended_budget: Budget | None = None  # has no money for more output than is reserved
         self.lines = b""  # what every answer of this request says of its limits
@@ -87,30 +100,68 @@ class Reservation(Claim):
 
         Raises :class:`gateway.errors.ApiError` (429 or 402).
         """
-        outcome = self._limiter.admit(self)
-        if isinstance(outcome, Outcome):
-            self.hear(outcome)
-            return None
+        return self._weigh(self._limiter.admit(self))
+
+    def hear(self, outcome: Outcome) -> Awaitable[Outcome] | None:
+        """Take the decision, or ask again for less; then what is returned is for here as well.
+
+        Raises :class:`gateway.errors.ApiError` (429 or 402).
+        """
+        return self._weigh(outcome)
+
+    def _weigh(self, outcome: Outcome | Awaitable[Outcome]) -> Awaitable[Outcome] | None:
+        while isinstance(outcome, Outcome):
+            refusal = outcome.refusal
+            if refusal is None or not self._shrink(refusal):
+                self.lines = limit_lines(outcome)
+                if refusal is None:
+                    return None
+                error = refusal_error(refusal)
+                error.lines = self.lines
+                raise error
+            outcome = self._limiter.admit(self)
         return outcome
 
-    def hear(self, outcome: Outcome) -> None:
-        """Take the decision. Raises :class:`gateway.errors.ApiError` (429 or 402)."""
-        self.lines = limit_lines(outcome)
-        if outcome.refusal is not None:
-            error = refusal_error(outcome.refusal)
-            error.lines = self.lines
-            raise error
+    def _shrink(self, refusal: Refusal) -> bool:
+        """Reserve less output where nothing else is in the way; tell whether to ask again."""
+        limit = refusal.limit
+        if limit is None:
+            least = min(_LEAST_TOKENS, self.output_tokens)
+            room = self._affordable(refusal)
+        elif refusal.retry_after_ms is None and limit.metric in _OF_OUTPUT:  # it would never fit
+            least = 1
+            room = limit.amount - (self.input_tokens if limit.metric == "total_tokens" else 0)
+        else:
+            return False
+        if self._shrinks == _MOST_SHRINKS or not least <= room < self.output_tokens:
+            return False
+        self._shrinks += 1
+        self.output_tokens = room
+        if self._price is not None and self.plan.budgets:
+            self.hold_nano = self._price.nano(self.input_tokens, room)
+        return True
+
+    def _affordable(self, refusal: Refusal) -> int:
+        """Return how many tokens of output may begin on what is left, beside the input."""
+        price, budget = self._price, refusal.budget
+        a_token = 0 if price is None else price.nano(0, 1)
+        if price is None or budget is None or not a_token:
+            return 0
+        if not self._is_stream and self.hold_nano <= budget_nano(budget.amount):
+            return 0
+        return (refusal.remaining - price.nano(self.input_tokens, 0)) // a_token
 
     def cancel(self) -> None:
-        """Give everything back: nothing was sent to an engine."""
-        self._limiter.settle(
-            self, input_tokens=0, output_tokens=0, charge_nano=0, journal_point=(0, 0)
-        )
+        """Give everything back, the request's own count too: nothing was sent to an engine."""
+        self._limiter.undo(self)
 
     def settle(
-        self, status: RequestStatus, usage: TokenUsage, journal_point: tuple[int, int]
+        self, status: RequestStatus, usage: TokenUsage, journal_point: tuple[int, int] | None
     ) -> None:
-        """Put the real counts in the place of the reserved ones."""
+        """Put the real counts in the place of the reserved ones; without a point, :meth:`cancel`."""
+        if journal_point is None:
+            self.cancel()
+            return
         tokens, output = usage.input_tokens, usage.output_tokens
         charge = 0
         if status is not RequestStatus.COMPLETED and status not in BILLED_STATUSES:

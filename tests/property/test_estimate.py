@@ -75,6 +75,21 @@ def test_guesses_follow_what_was_learned(output: int, input_tokens: int) -> None
     assert input_tokens <= guess.input_tokens <= input_tokens * 1.13 + 2
 
 
+@given(st.integers(1, 400))
+def test_what_a_bound_cut_off_is_learned_as_longer(bound: int) -> None:
+    kind = Estimator().kind_of("key_1", "route_1")
+    for _ in range(MIN_SAMPLES):
+        Guess(kind, chat(max_tokens=bound), _BODY).learn(TokenUsage(50, output_tokens=bound))
+    assert Guess(kind, chat(max_tokens=bound), _BODY).output_tokens == bound
+    longer = Guess(kind, chat(max_tokens=4000), _BODY).output_tokens
+    assert longer >= max(2 * bound, DEFAULT_OUTPUT_TOKENS)
+    # A reply that ended by itself is as long as it is.
+    short = Estimator().kind_of("key_2", "route_1")
+    for _ in range(MIN_SAMPLES):
+        Guess(short, chat(max_tokens=bound + 1), _BODY).learn(TokenUsage(50, output_tokens=bound))
+    assert Guess(short, chat(max_tokens=4000), _BODY).output_tokens <= bound * 1.125 + 1
+
+
 def test_an_image_counts_as_one_not_by_its_bytes() -> None:
     image = b'{"url":"data:image/png;base64,' + b"A" * 500_000 + b'"}'
     size, images = counted_bytes(image + image)

@@ -117,6 +117,7 @@ class World:
         names = draw(st.lists(st.sampled_from(sorted(self.budgets)), min_size=1, unique=True))
         worker = draw(st.integers(0, len(self.limiters) - 1))
         guess = _Guess(draw(st.integers(1, 60)), draw(st.integers(1, 300)))
+        is_stream = draw(st.booleans())
         reservation = Reservation(
             self.limiters[worker],
             make_plan(*(self.budgets[name] for name in names)),
@@ -124,17 +125,18 @@ class World:
             PRICE,
             request_id=f"req_{self.numbers}",
             at_us=START_US,
+            is_stream=is_stream,
         )
         try:
             waiting = reservation.ask()
-            if waiting is not None:
-                reservation.hear(await waiting)
+            while waiting is not None:
+                waiting = reservation.hear(await waiting)
         except ApiError as error:
             if error.status != 402:
                 raise
             return
+        guess.output_tokens = reservation.output_tokens  # less, where there was no room for all
         real_input = draw(st.integers(0, 120))
-        is_stream = draw(st.booleans())
         request = Request(reservation, guess, is_stream, real_input, tuple(names), worker)
         if not is_stream:
             request.produced_tokens = draw(st.integers(0, 600))

@@ -121,7 +121,7 @@ class RedisLimiter:
             if not future.done():
                 future.cancel()
             elif not future.cancelled() and future.exception() is None:
-                self._undo(claim)
+                self.undo(claim)
             raise
 
     def peek(self, plan: LimitPlan) -> Outcome:
@@ -211,7 +211,7 @@ class RedisLimiter:
         if not future.done():
             future.set_result(outcome)
         elif outcome.refusal is None:
-            self._undo(claim)
+            self.undo(claim)
 
     def _look_after(self, epoch: int, reply: Any) -> None:
         """Write everything back, or give Redis up, as an answer without a decision asks for."""
@@ -248,7 +248,7 @@ class RedisLimiter:
         )
         self._tell_settled(claim, plan, corrections)
 
-    def _undo(self, claim: Claim) -> None:
+    def undo(self, claim: Claim) -> None:
         """Take an admission back whole: nobody waited for it."""
         if claim.state is None:
             return

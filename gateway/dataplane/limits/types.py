@@ -128,6 +128,9 @@ class Limiter(Protocol):
         offset behind the close record). A second call for a claim does nothing.
         """
 
+    def undo(self, claim: Claim) -> None:
+        """Take an admission back whole, the request's own count too; else as :meth:`settle`."""
+
     def use_snapshot(self, snapshot: Snapshot) -> None:
         """Take changed amounts; what was used stays used."""
 

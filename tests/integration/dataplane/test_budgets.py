@@ -193,7 +193,7 @@ def test_a_stream_ends_when_its_money_does(paid: DataPlaneProcess, engine: Scrip
     assert marker["choices"][0]["finish_reason"] == "length"
     assert (marker["id"], marker["model"]) == ("chatcmpl-1", "small")
     assert (error["code"], error["budget"]["amount"]) == ("budget_exhausted", "0.005")
-    engine.requests[0].wait_left(2)
+    engine.requests[0].wait_left()
     close = paid.close_of(reply)
     assert (close.status, close.error_code) == (RequestStatus.TRUNCATED, "budget_exhausted")
     produced = close.usage.output_tokens

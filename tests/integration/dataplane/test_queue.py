@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from billing.usage.event import RequestStatus
-from gateway.snapshot.model import QueuePolicy
+from gateway.snapshot.model import QueuePolicy, RateLimit
 from tests.factories.engine_replies import answer, chat_reply, stream, whole
 from tests.factories.snapshots import make_snapshot
 from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
 from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import Fin, Gate, ScriptedEngine
 from tests.integration.dataplane.test_clients_that_leave import start
-from tests.integration.dataplane.test_rate_limits import one_shot, served
+from tests.integration.dataplane.test_rate_limits import limit, one_shot, served
 
 
 @pytest.fixture
@@ -33,7 +33,13 @@ def narrow(plane: DataPlaneProcess, engine: ScriptedEngine) -> Iterator[DataPlan
     served(plane)
 
 
-def bound(plane: DataPlaneProcess, max_in_flight: int, **policy: object) -> None:
+def bound(
+    plane: DataPlaneProcess,
+    max_in_flight: int,
+    *,
+    limits: tuple[RateLimit, ...] = (),
+    **policy: object,
+) -> None:
     """Let ``small`` run so many at a time, and its requests wait by ``policy``."""
     base = make_snapshot(plane.version + 1, plane.engine_url, dead_url=plane.dead_url)
     replace = msgspec.structs.replace
@@ -44,6 +50,7 @@ def bound(plane: DataPlaneProcess, max_in_flight: int, **policy: object) -> None
             base,
             deployments={**base.deployments, "dep_small": deployment},
             routes={**base.routes, "small": route},
+            limits=limits,
         )
     )
     served(plane)
@@ -91,6 +98,23 @@ def test_a_full_queue_and_a_long_wait_are_told_with_a_retry_after(
     close = narrow.close_of(late)
     assert (close.status, close.http_status) == (RequestStatus.FAILED, 503)
     assert narrow.chat().status_code == 200  # the place is free again
+
+
+def test_what_the_queue_refuses_has_used_nothing_up(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    a_day = limit("requests", 1000, 86400)
+    bound(narrow, 1, limits=(a_day,), size=1, deadline_seconds=0.5)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(9) as pool:
+        running = pool.submit(one_shot, narrow)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        refused = [pool.submit(one_shot, narrow) for _ in range(8)]
+        assert [one.result() for one in refused] == [503] * 8
+        gate.set()
+        assert running.result() == 200
+    assert narrow.chat().headers["x-ratelimit-remaining-requests"] == "998"
 
 
 def test_who_leaves_the_queue_is_dropped_at_once(

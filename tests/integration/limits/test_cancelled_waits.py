@@ -45,7 +45,7 @@ async def is_untouched(limiter: RedisLimiter, url: str) -> bool:
     counts = (outcome.requests.remaining, outcome.tokens.remaining)
     with redis.Redis.from_url(url) as store:
         places = store.zcard("{forebay}:f:lim_in_flight")
-    limiter._undo(claim)
+    limiter.undo(claim)
     return (counts, places) == ((99, 9_970), 1)
 
 
@@ -60,7 +60,7 @@ async def test_cancelled_after_so_many_turns(
     with contextlib.suppress(asyncio.CancelledError):
         await task
         for claim in list(limiter._own.running.values()):  # it had been answered before
-            limiter._undo(claim)
+            limiter.undo(claim)
     assert await is_untouched(limiter, valkey_url)
     await limiter.close()
 
@@ -93,7 +93,7 @@ async def test_many_cancelled_at_random_moments(limiter: RedisLimiter, valkey_ur
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert sum(isinstance(one, asyncio.CancelledError) for one in done) > 100
     for running in list(limiter._own.running.values()):  # those that were admitted in time
-        limiter._undo(running)
+        limiter.undo(running)
     assert await is_untouched(limiter, valkey_url)
     await limiter.close()
 
@@ -109,7 +109,7 @@ async def test_a_cancelled_top_up_is_given_back_at_the_end(
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        limiter._undo(claim)
+        limiter.undo(claim)
     await asyncio.sleep(0.05)
     assert await is_untouched(limiter, valkey_url)
     await limiter.close()
