@@ -33,6 +33,8 @@ OUT_OF_CACHE = "The key-value cache is too small for this request."
 STEP_FAILED = "The engine failed while it worked on this request."
 
 PIECE_TOKENS = 128  # of a long prompt, how many are read before others have their turn
+# Steps between two pieces while others generate: a piece takes as long as some twenty of their tokens.
+STEPS_BETWEEN = 8
 MAX_FAILED_STEPS = 3  # one after the other; then the engine process had better start anew
 _READ_ONLY = Sampling(max_tokens=1, temperature=0.0)
 
@@ -44,7 +46,8 @@ class SequenceScheduler:
 
     A long prompt is read in pieces, one prompt at a time: the pipeline works off prompts in the order
     in which they come, and would let everyone else wait for the whole of it. A piece is a request for
-    the prompt up to there; the pipeline finds the pieces before it in its prefix cache.
+    the prompt up to there; the pipeline finds the pieces before it in its prefix cache. Those who
+    generate meanwhile have some steps to themselves after each piece.
     """
 
     def __init__(
@@ -54,9 +57,12 @@ class SequenceScheduler:
         max_running: int,
         context_tokens: int,
         piece_tokens: int = PIECE_TOKENS,
+        steps_between: int = STEPS_BETWEEN,
     ) -> None:
         self._pipeline = pipeline
         self._piece_tokens = piece_tokens
+        self._steps_between = steps_between
+        self._steps_owed = 0  # to those who generate, before the next piece is read
         self._max_running = max_running
         self._context_tokens = context_tokens
         self._waiting: deque[Sequence] = deque()
@@ -157,7 +163,8 @@ class SequenceScheduler:
                 self._reading.append(sequence)
             else:
                 events += self._start(sequence)
-        if self._reading and self._reading[0].generating is None:
+        is_turn = self._steps_owed <= 0 or len(self._running) == len(self._reading)
+        if self._reading and self._reading[0].generating is None and is_turn:
             events += self._read_on(self._reading[0])  # behind the prompts that came meanwhile
         return events
 
@@ -225,6 +232,7 @@ class SequenceScheduler:
             return self._give_up_running()
         self._failed_steps = 0
         self._has_cancelled = False
+        self._steps_owed -= 1
         events: list[SequenceEvent] = []
         for sequence in list(self._running.values()):
             event = self._collect(sequence)
@@ -256,6 +264,7 @@ class SequenceScheduler:
             return None  # its prompt is still being processed
         if is_piece:
             sequence.generating = None
+            self._steps_owed = self._steps_between
             return None
         return self._finish(sequence, sequence.end_early())
 

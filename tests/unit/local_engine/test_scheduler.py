@@ -19,6 +19,7 @@ from backends.local.engine.scheduler import (
     NOT_STARTED,
     OUT_OF_CACHE,
     STEP_FAILED,
+    STEPS_BETWEEN,
     SequenceScheduler,
 )
 from backends.local.messages import (
@@ -112,7 +113,7 @@ class ScriptedPipeline:
 
 
 def make(
-    text: str = "abcdefghij", max_running: int = 2
+    text: str = "abcdefghij", max_running: int = 2, steps_between: int = STEPS_BETWEEN
 ) -> tuple[ScriptedPipeline, SequenceScheduler]:
     """Return a scheduler whose sequences all say ``text`` and end."""
     pipeline = ScriptedPipeline([*text.encode(), END])
@@ -121,6 +122,7 @@ def make(
         max_running=max_running,
         context_tokens=CONTEXT,
         piece_tokens=PIECE,
+        steps_between=steps_between,
     )
     return pipeline, scheduler
 
@@ -299,6 +301,21 @@ def test_what_comes_while_a_long_prompt_is_read_goes_before_its_next_piece() -> 
         *((1, "123"), (3, "xyz"), (1, "123456"), (1, "1234567")),
         *((2, "abc"), (2, "abcdef"), (2, "abcdefg")),  # one long prompt after the other
     ]
+
+
+def test_who_generates_has_steps_between_the_pieces_of_a_long_prompt() -> None:
+    pipeline, scheduler = make(max_running=4, steps_between=3)
+    submit(scheduler, 1, "x")
+    submit(scheduler, 2, "12345678")
+    begun_at: dict[int, int] = {}  # length of what is read of the long prompt: at which step
+    for _ in range(12):
+        scheduler.admit()
+        for number, text in pipeline.prompts:
+            if number == 2:
+                begun_at.setdefault(len(text), pipeline.steps)
+        scheduler.step()
+    first, second, third = (begun_at[length] for length in (3, 6, 8))
+    assert (second - first, third - second) == (4, 4)  # its own step, and three of the other's
 
 
 def test_cancelling_a_long_prompt_ends_its_reading_and_the_next_one_is_read() -> None:
