@@ -36,10 +36,11 @@ class Budget(Record, frozen=True, kw_only=True):
 
 
 class Named(Record, frozen=True, kw_only=True):
-    """An organization, a project or an API key."""
+    """An organization, a project or an API key; only the first has a weight in queues."""
 
     id: str
     name: str
+    weight: Decimal | None = None
 
 
 class Grant(Record, frozen=True, kw_only=True):

@@ -19,19 +19,25 @@ from billing.budgets.models import BudgetSpend
 from billing.budgets.spend import QUARTER, CountedBudget, sum_by_window
 
 _HOUR = timedelta(hours=1)
-_COLUMNS = {"key": "api_key_id", "project": "project_id", "organization": "organization_id"}
+# Which rows a scope counts: of a key those of its whole lineage.
+_COUNTED = {
+    "key": "api_key_id IN (SELECT :scope_id UNION"
+    " SELECT id FROM api_keys WHERE lineage_id = :scope_id)",
+    "project": "project_id = :scope_id",
+    "organization": "organization_id = :scope_id",
+}
 
 # Whole hours from the rollups, which are those events' sums: years of them are few rows.
 _HOURS = """
 SELECT hour, sum(charge) AS charged FROM usage_rollups_hourly
-WHERE hour >= :first AND {column} = :scope_id AND currency = :currency
+WHERE hour >= :first AND {counted} AND currency = :currency
 GROUP BY hour HAVING sum(charge) <> 0
 """
 _QUARTERS = """
 SELECT date_bin('15 minutes', started_at, timestamptz '1970-01-01 00:00:00+00') AS quarter,
     sum(charge) AS charged
 FROM usage_events
-WHERE started_at >= :hour AND started_at < :end AND {column} = :scope_id AND currency = :currency
+WHERE started_at >= :hour AND started_at < :end AND {counted} AND currency = :currency
     AND charge <> 0
 GROUP BY 1
 """
@@ -52,10 +58,10 @@ async def fill_spend(
 
     The transaction must hold the lock (:func:`lock_budget_set`) since before this statement.
     """
-    column = _COLUMNS[scope]
+    counted = _COUNTED[scope]
     wanted = {"scope_id": scope_id, "currency": currency}
     first = budget.first_window_start.replace(minute=0, second=0, microsecond=0)
-    hours = await session.execute(text(_HOURS.format(column=column)), {**wanted, "first": first})
+    hours = await session.execute(text(_HOURS.format(counted=counted)), {**wanted, "first": first})
     charges: list[tuple[CountedBudget, datetime, Decimal]] = []
     for hour, charged in hours.all():
         last_quarter = hour + _HOUR - QUARTER
@@ -63,7 +69,7 @@ async def fill_spend(
             charges.append((budget, hour, charged))
             continue
         quarters = await session.execute(
-            text(_QUARTERS.format(column=column)), {**wanted, "hour": hour, "end": hour + _HOUR}
+            text(_QUARTERS.format(counted=counted)), {**wanted, "hour": hour, "end": hour + _HOUR}
         )
         charges += [(budget, quarter, amount) for quarter, amount in quarters.all()]
     session.add_all(

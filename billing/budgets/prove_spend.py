@@ -21,7 +21,8 @@ WITH quarters AS (
 )
 SELECT b.id, b.window_kind, coalesce(o.time_zone, 'UTC'), b.created_at, q.quarter, sum(q.charged)
 FROM quarters q
-CROSS JOIN LATERAL (VALUES ('key', q.api_key_id), ('project', q.project_id),
+LEFT JOIN api_keys k ON k.id = q.api_key_id
+CROSS JOIN LATERAL (VALUES ('key', coalesce(k.lineage_id, q.api_key_id)), ('project', q.project_id),
     ('organization', q.organization_id)) AS s (scope, scope_id)
 JOIN budgets b ON b.scope = s.scope AND b.scope_id = s.scope_id AND b.currency = q.currency
 LEFT JOIN organizations o ON o.id = b.organization_id

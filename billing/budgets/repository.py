@@ -87,12 +87,12 @@ async def create_budget(session: AsyncSession, wanted: NewBudget, *, now: dateti
         warn_at_percents=sorted(set(wanted.warn_at_percents)),
         created_at=now,
     )
-    await lock_budget_set(session)
-    try:
+    try:  # before the lock: of many at once all but one are refused without a turn each
         async with session.begin_nested():
             session.add(budget)
     except IntegrityError as error:
         raise BudgetExistsError("there is such a budget with this name") from error
+    await lock_budget_set(session)
     counted = CountedBudget(budget.id, budget.window_kind, wanted.time_zone, now)
     await fill_spend(
         session,

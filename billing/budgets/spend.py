@@ -24,10 +24,12 @@ QUARTER = timedelta(minutes=15)
 
 _LOCK_SHARED = "SELECT pg_advisory_xact_lock_shared(%s, %s)"
 
+# The budgets of a key are its lineage's, the first key's of its rotations.
 _CHARGED = """
 SELECT b.id, b.window_kind, coalesce(o.time_zone, 'UTC'), b.created_at, d.quarter, sum(d.charge)
 FROM batch_deltas d
-CROSS JOIN LATERAL (VALUES ('key', d.api_key_id), ('project', d.project_id),
+LEFT JOIN api_keys k ON k.id = d.api_key_id
+CROSS JOIN LATERAL (VALUES ('key', coalesce(k.lineage_id, d.api_key_id)), ('project', d.project_id),
     ('organization', d.organization_id)) AS s (scope, scope_id)
 JOIN budgets b ON b.scope = s.scope AND b.scope_id = s.scope_id AND b.currency = d.currency
 LEFT JOIN organizations o ON o.id = b.organization_id

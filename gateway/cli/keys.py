@@ -92,7 +92,7 @@ def rotate(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace a key by one with a new secret, shown once."""
+    """Replace a key by one with a new secret, shown once; its limits and budgets go on."""
     client = ControlClient(load(state_dir))
     answer = client.post(f"/keys/{key_id}/rotate", {"grace_seconds": grace_seconds})
     _show_issued(answer, as_json=as_json)

@@ -23,6 +23,7 @@ _COLUMNS: Columns = (
     ("PER SECONDS", "per_seconds"),
     ("ROUTE", "route_id"),
 )
+_COUNTED_METRICS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
@@ -51,7 +52,7 @@ def set_limit(
         "scope_id": scope_id,
         "metric": metric,
         "amount": _parse_amount(amount),
-        "per_seconds": _parse_span(per),
+        "per_seconds": _parse_span(per, metric),
         "route": route,
     }
     answer = ControlClient(load(state_dir)).post("/limits", body)
@@ -97,9 +98,13 @@ def _parse_amount(text: str) -> int:
     return int(text)
 
 
-def _parse_span(text: str | None) -> int | None:
+def _parse_span(text: str | None, metric: str) -> int:
     if text is None:
-        return None
+        if metric in _COUNTED_METRICS:
+            raise CliError(f"A limit on {metric} needs --per, one of {', '.join(_SPANS)}.")
+        return 0
+    if metric == "in_flight":
+        raise CliError("--per does not go with in_flight: requests in flight have no span of time.")
     if text not in _SPANS:
         raise CliError(f"--per {text!r} is none of {', '.join(_SPANS)}.")
     return _SPANS[text]

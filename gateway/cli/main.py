@@ -16,6 +16,7 @@ EXIT_INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 # Of each command or group of commands: its module in this package, and the name in that.
 _PLACES = {
     "up": "up:up",
+    "organizations": "organizations:app",
     "keys": "keys:app",
     "deployments": "deployments:app",
     "replicas": "replicas:app",

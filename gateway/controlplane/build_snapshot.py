@@ -57,6 +57,10 @@ async def build_snapshot(session: ReadSession, *, now: datetime) -> model.Snapsh
             one.name: model.ClassifierWeights(one.name, one.version, one.sha256, one.size_bytes)
             for one in await classifiers.list_current(session)
         },
+        organization_weights={
+            organization_id: float(weight)
+            for organization_id, weight in (await identity.list_weights(session)).items()
+        },
     )
 
 
@@ -85,6 +89,7 @@ def _key_entry(found: SnapshotKey) -> model.ApiKeyEntry:
         is_revoked=key.revoked_at is not None,
         is_blocked=key.blocked_at is not None,
         allowed_routes=None if key.allowed_routes is None else tuple(key.allowed_routes),
+        lineage_id=key.lineage_id,
     )
 
 

@@ -8,11 +8,13 @@ from typing import Annotated, Protocol
 
 import httpx
 from fastapi import Depends, Request
+from sqlalchemy.exc import DBAPIError
 
 from billing.clock import Clock
 from gateway.controlplane.changes import is_changed
 from gateway.controlplane.config import ControlPlaneConfig
-from gateway.controlplane.database import Database, ReadSession, WriteSession
+from gateway.controlplane.database import Database, ReadSession, WriteSession, is_out_of_time
+from gateway.controlplane.errors import UnavailableError
 from gateway.controlplane.failure_limit import FailureLimit
 from gateway.controlplane.passwords import PasswordChecker
 from gateway.controlplane.rate_waiting import WaitingEvents, is_price_set
@@ -69,8 +71,16 @@ async def read_session(control_plane: ControlPlaneDep) -> AsyncIterator[ReadSess
 
 async def write_session(control_plane: ControlPlaneDep) -> AsyncIterator[WriteSession]:
     """Yield the request's transaction; commit, then publish what changed, then the reply begins."""
-    async with control_plane.database.write() as session:
-        yield session
+    try:
+        async with control_plane.database.write() as session:
+            yield session
+    except DBAPIError as error:
+        if is_out_of_time(error):
+            raise UnavailableError(
+                "The change waited too long for others and was not made; try again.",
+                code="change_too_long",
+            ) from error
+        raise
     if is_price_set(session):
         control_plane.waiting_events.rate_soon()
     if is_changed(session):

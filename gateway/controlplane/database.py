@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import NewType
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.db import make_async_engine, make_session_factory
@@ -24,6 +25,7 @@ _POOL_WAIT_SECONDS = 5.0
 # A report over years must end before it hurts anybody.
 _READ_STATEMENT_TIMEOUT = "10s"
 _WRITE_STATEMENT_TIMEOUT = "5s"
+_QUERY_CANCELED = "57014"  # PostgreSQL: query_canceled, by the statement timeout
 
 
 class Database:
@@ -80,3 +82,13 @@ class Database:
 async def wait_for_turn(session: WriteSession, key: int) -> None:
     """Wait until no other transaction holds the turn ``key``; it is ours until we commit."""
     await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
+def find_sqlstate(error: Exception) -> str | None:
+    """Return the five characters by which PostgreSQL names a failure."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None)
+
+
+def is_out_of_time(error: Exception) -> bool:
+    """Say whether a statement ran, or waited for others, for longer than it may."""
+    return isinstance(error, DBAPIError) and find_sqlstate(error) == _QUERY_CANCELED

@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from gateway.controlplane.database import find_sqlstate, is_out_of_time
 from gateway.controlplane.errors import ApiError, InvalidRequestError, UnavailableError, error_body
 
 _log = logging.getLogger(__name__)
@@ -22,8 +23,6 @@ _HTTP_MESSAGES = {
     405: ("This address does not take that method.", "method_not_allowed"),
     413: ("The request body is too large.", "body_too_large"),
 }
-# PostgreSQL: query_canceled (statement_timeout).
-_QUERY_CANCELED = "57014"
 
 
 def install_error_replies(app: FastAPI) -> None:
@@ -95,7 +94,7 @@ def _answer_database_error(request: Request, error: Exception) -> Response:
     if isinstance(error, DataError):
         # A character or number that PostgreSQL cannot hold, in a place we do not check ourselves.
         return _reply(InvalidRequestError("A value holds characters that cannot be stored."))
-    if isinstance(error, OperationalError) and _sqlstate(error) == _QUERY_CANCELED:
+    if is_out_of_time(error):
         return _reply(
             UnavailableError("The query took too long; ask for less.", code="query_too_long")
         )
@@ -106,11 +105,7 @@ def _answer_database_error(request: Request, error: Exception) -> Response:
             request.method,
             request.url.path,
             type(error).__name__,
-            _sqlstate(error) or "",
+            find_sqlstate(error) or "",
         )
         return _reply(UnavailableError("The database cannot be reached; try again shortly."))
     raise error
-
-
-def _sqlstate(error: Exception) -> str | None:
-    return getattr(getattr(error, "orig", None), "sqlstate", None)

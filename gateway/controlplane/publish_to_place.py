@@ -12,6 +12,7 @@ from gateway.controlplane.build_snapshot import build_snapshot
 from gateway.controlplane.changes import read_version, take_next_version
 from gateway.controlplane.classifiers_api.repository import list_current
 from gateway.controlplane.database import Database
+from gateway.controlplane.identity.repository import has_rotated_keys
 from gateway.controlplane.publish_weights import WeightsPublisher
 from gateway.snapshot.codec import encode_snapshot
 from gateway.snapshot.publish import SnapshotPlace, SnapshotPublishError
@@ -56,7 +57,13 @@ class PlacePublisher:
         async with self._database.read() as session:
             version = await read_version(session)
             weights = {one.sha256 for one in await list_current(session)}
+            # Once for each process: what the release before published lacks the lineages, by which
+            # rotated keys keep their limits.
+            is_doubtful = self.published_version is None and await has_rotated_keys(session)
         if held is not None and held > version:
+            _log.warning("%s holds a newer snapshot than the database's", self._place.name)
+            await self._overtake(held)
+        elif held == version and is_doubtful:
             await self._overtake(held)
         elif held == version:
             await self._weights.put_missing(weights)
@@ -70,8 +77,10 @@ class PlacePublisher:
         return snapshot.version
 
     async def _overtake(self, held: int) -> None:
-        """Raise the database's version past the published one: it was restored from a backup."""
-        _log.warning("%s holds a newer snapshot than the database's", self._place.name)
+        """Raise the database's version past the published one, which is another's.
+
+        Of another database, before one was restored from a backup, or of another release.
+        """
         async with self._database.write() as session:
             await take_next_version(session, past=held)
 

@@ -13,7 +13,11 @@ from gateway.controlplane.identity import repository as identity
 
 @dataclass(frozen=True, slots=True)
 class ResolvedScope:
-    """A scope that exists; ``organization_id`` is None for a route, which all may use."""
+    """A scope that exists; ``organization_id`` is None for a route, which all may use.
+
+    ``scope_id`` is the id under which its limits and budgets are kept: of a key its lineage, so
+    that they outlast a rotation.
+    """
 
     scope_id: str
     organization_id: str | None
@@ -32,7 +36,20 @@ async def resolve_scope(session: AsyncSession, scope: str, scope_id: str) -> Res
         project = await identity.find_project(session, scope_id)
         organization_id = None if project is None else project.organization_id
     else:
-        organization_id = await identity.find_organization_of_key(session, scope_id)
+        owner = await identity.find_key_owner(session, scope_id)
+        if owner is not None:
+            return ResolvedScope(owner.lineage, owner.organization_id)
     if organization_id is None:
         raise NotFoundError(f"There is no {scope} with this id.", param="scope_id")
     return ResolvedScope(scope_id, organization_id)
+
+
+async def find_scope_id(session: AsyncSession, scope: str | None, scope_id: str) -> str:
+    """Return the id under which what holds for ``scope_id`` is kept; a scope of None: for any.
+
+    Raises :class:`NotFoundError` where a scope is given and has no such id.
+    """
+    if scope is not None:
+        return (await resolve_scope(session, scope, scope_id)).scope_id
+    owner = await identity.find_key_owner(session, scope_id)
+    return scope_id if owner is None else owner.lineage

@@ -17,6 +17,9 @@ MAX_NAME_CHARACTERS = 200
 # Control characters, surrogates, unassigned: nothing that a name needs.
 _REFUSED_CATEGORIES = ("Cc", "Cs", "Cn")
 
+# Files beside the zones: what the machine is set to, and what it is set to as long as nobody did.
+_NO_PLACE_ZONES = ("localtime", "Factory")
+
 
 def check_visible(value: str) -> str:
     """Return ``value`` if all its characters can be stored and shown; raise ValueError if not."""
@@ -34,7 +37,7 @@ def check_no_space(value: str) -> str:
 
 def check_time_zone(value: str) -> str:
     """Return the IANA name if there is such a zone; raise ValueError if not."""
-    if value not in available_timezones():
+    if value not in available_timezones() or value in _NO_PLACE_ZONES:
         raise ValueError("is not the name of a time zone, like Europe/Zurich")
     return value
 

@@ -53,7 +53,7 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
     plan = plane.plan_of(caller, route)
     reservation = guess = None
     if plan is not None or route.queue is not None:
-        guess = Guess(plane.estimator.kind_of(caller.id, route.route.id), wanted, arrival.body)
+        guess = Guess(plane.estimator.kind_of(caller.lineage, route.route.id), wanted, arrival.body)
         if plan is not None:
             reservation = Reservation(
                 plane.limiter,

@@ -140,7 +140,7 @@ class _Choice:
         caller = arrival.caller
         plan = plane.plan_of(caller, arrival.route)
         has_budgets = plan is not None and bool(plan.budgets)
-        kind = plane.estimator.kind_of(caller.id, routes[wanted.tier].route.id)
+        kind = plane.estimator.kind_of(caller.lineage, routes[wanted.tier].route.id)
         guess = Guess(kind, arrival.wanted, arrival.body)
         demands = demands_of(arrival, guess, [route.fleet for route in routes])
         now = plane.loop.time()
@@ -186,7 +186,7 @@ class _Choice:
         beginning = None if names_session(self._headers) else talk.beginning
         if named is None and beginning is None:
             return None
-        return hash((arrival.caller.id, arrival.route.route.id, named, beginning))
+        return hash((arrival.caller.lineage, arrival.route.route.id, named, beginning))
 
     def _recall(self) -> Remembered | None:
         if self.conversation is None:

@@ -114,9 +114,9 @@ class Estimator:
     def __init__(self) -> None:
         self._kinds: OrderedDict[tuple[str, str], Kind] = OrderedDict()
 
-    def kind_of(self, api_key_id: str, route_id: str) -> Kind:
+    def kind_of(self, lineage_id: str, route_id: str) -> Kind:
         """Return what is known of this kind; the one unused for longest makes room for a new one."""
-        key = (api_key_id, route_id)
+        key = (lineage_id, route_id)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = Kind()

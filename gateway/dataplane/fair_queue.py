@@ -25,13 +25,18 @@ class FairQueue:
         self._places: dict[str, RoutePlaces[Waiter]] = {}  # of the routes with somebody waiting
         self._drain = DrainRate()
         self._capacity = _checked(capacity)
-        self.running = 0
+        self._running: set[Slot] = set()
         self.served_cost = 0.0  # real where it was told, else estimated
 
     @property
     def capacity(self) -> int | None:
         """Most requests that run at a time."""
         return self._capacity
+
+    @property
+    def running(self) -> int:
+        """Requests that run."""
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
@@ -51,10 +56,11 @@ class FairQueue:
     def try_enter(self, cost: float) -> Slot | None:
         """Return a slot if one is free and nobody waits, else None."""
         capacity = self._capacity
-        if capacity is not None and (self.running >= capacity or self._order.waiting):
+        if capacity is not None and (len(self._running) >= capacity or self._order.waiting):
             return None
-        self.running += 1
-        return Slot(self, cost, self._loop.time(), None)
+        slot = Slot(self, cost, self._loop.time(), None)
+        self._running.add(slot)
+        return slot
 
     def enter(
         self,
@@ -85,7 +91,7 @@ class FairQueue:
         if slot is not None:
             waiter.conclude(slot)
             return waiter
-        self._make_place(waiter, cost, size)
+        self._make_place(waiter, size)
         waiter.ticket = self._order.add(
             waiter,
             priority=priority,
@@ -98,10 +104,17 @@ class FairQueue:
         waiter.timer = self._loop.call_later(deadline_seconds, self._expire, waiter)
         return waiter
 
-    def retry_after_seconds(self, priority: str, cost: float) -> float:
-        """Return after how long all that now wait in a class, and ``cost`` more, are served."""
-        ahead = self._order.cost_ahead(priority) + max(cost, MIN_COST)
-        return self._drain.retry_after_seconds(ahead, self._capacity or 1)
+    def retry_after_seconds(self, priority: str) -> float:
+        """Return after how long a slot is free for one who comes after all that now wait in a class.
+
+        That is when what is left of those that run, and then those that wait, have been served.
+        """
+        return self._drain.retry_after_seconds(
+            self._order.cost_ahead(priority),
+            self._running,
+            slots=self._capacity or 1,
+            now=self._loop.time(),
+        )
 
     def take_back(self, slot: Slot, actual_cost: float) -> None:
         """Take a slot back from who ran in it (``Slot.leave``)."""
@@ -111,7 +124,7 @@ class FairQueue:
         self.served_cost += actual_cost
         if slot.ticket is not None and actual_cost != slot.cost:
             self._order.correct(slot.ticket, max(actual_cost, MIN_COST))
-        self.running -= 1
+        self._running.discard(slot)
         if self._order.waiting:
             self._fill()
 
@@ -119,7 +132,7 @@ class FairQueue:
         """Take a slot back from who never ran in it (``Slot.withdraw``)."""
         if slot.ticket is not None:
             self._order.correct(slot.ticket, 0.0)
-        self.running -= 1
+        self._running.discard(slot)
         self._fill()
 
     def drop(self, waiter: Waiter) -> None:
@@ -127,7 +140,7 @@ class FairQueue:
         self._order.remove(waiter.ticket)
         self._free_place(waiter)
 
-    def _make_place(self, waiter: Waiter, cost: float, size: int) -> None:
+    def _make_place(self, waiter: Waiter, size: int) -> None:
         places = self._places.get(waiter.route_id)
         if (0 if places is None else places.taken) < size:
             return
@@ -135,14 +148,14 @@ class FairQueue:
         if places is not None and size > 0:
             weaker = places.find_who_gives_way(waiter.organization_id, waiter.weight)
         if weaker is None:
-            raise self._full(waiter.priority, cost)
+            raise self._full(waiter.priority)
         self.drop(weaker)
-        weaker.conclude(self._full(weaker.priority, weaker.ticket.cost))
+        weaker.conclude(self._full(weaker.priority))
 
-    def _full(self, priority: str, cost: float) -> QueueFullError:
+    def _full(self, priority: str) -> QueueFullError:
         return QueueFullError(
             "The queue of this model is full.",
-            retry_after_seconds=self.retry_after_seconds(priority, cost),
+            retry_after_seconds=self.retry_after_seconds(priority),
         )
 
     def _expire(self, waiter: Waiter) -> None:
@@ -152,7 +165,7 @@ class FairQueue:
         waiter.conclude(
             QueueTimeoutError(
                 "The request waited too long in the queue of this model.",
-                retry_after_seconds=self.retry_after_seconds(waiter.priority, waiter.ticket.cost),
+                retry_after_seconds=self.retry_after_seconds(waiter.priority),
             )
         )
 
@@ -169,15 +182,16 @@ class FairQueue:
     def _fill(self) -> None:
         """Let in who is next, while there is room."""
         order = self._order
-        while order.waiting and (self._capacity is None or self.running < self._capacity):
+        while order.waiting and (self._capacity is None or len(self._running) < self._capacity):
             ticket = order.take()
             waiter = ticket.item
             self._free_place(waiter)
             if waiter.is_cancelled:
                 order.correct(ticket, 0.0)
                 continue
-            self.running += 1
-            waiter.conclude(Slot(self, ticket.cost, self._loop.time(), ticket))
+            slot = Slot(self, ticket.cost, self._loop.time(), ticket)
+            self._running.add(slot)
+            waiter.conclude(slot)
 
 
 def share_of_capacity(capacity: int | None, workers: int, index: int) -> int | None:
@@ -192,6 +206,14 @@ def share_of_capacity(capacity: int | None, workers: int, index: int) -> int | N
     if capacity is None:
         return None
     return max(1, capacity // workers + (index < capacity % workers))
+
+
+def share_of_places(size: int, workers: int, index: int) -> int:
+    """Return how many of a route's ``size`` waiting requests may wait in worker ``index``.
+
+    They are shared like a capacity; 0 is 0 everywhere.
+    """
+    return 0 if size < 1 else share_of_capacity(size, workers, index) or 1
 
 
 def _checked(capacity: int | None) -> int | None:

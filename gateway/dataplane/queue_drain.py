@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from itertools import islice
+from typing import Protocol
+
+from gateway.dataplane.queue_order import MIN_COST
 
 MIN_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 3600.0
 _MEMORY_SECONDS = 30.0  # after so long, what was measured counts for 1/e
+# Until something was measured: what a slot serves a second, and the most that may follow from it.
+_ASSUMED_PER_SECOND = 50.0
+_MAX_ASSUMED_SECONDS = 30.0
+# A request that has run longer than its estimate says goes on for this part of the time it has run:
+# so who asks again and again is told the truth after a few answers, however long it is.
+_OVERDUE_SHARE = 0.5
+# Of what a running request takes: half of them take longer than the mean.
+_SPARE_SHARE = 0.25
+_MOST_LOOKED_AT = 32  # running requests; of more, an even part stands for all
+
+
+class Running(Protocol):
+    """What a running request tells of itself."""
+
+    @property
+    def cost(self) -> float:
+        """Its estimated cost."""
+
+    @property
+    def entered_at(self) -> float:
+        """Since when it runs, by the loop's clock."""
 
 
 class DrainRate:
@@ -31,20 +57,46 @@ class DrainRate:
         self._held_seconds = self._held_seconds * fade + held_seconds
         self._measured_at = at
 
-    def find_per_second(self, slots: int) -> float | None:
-        """Return the cost that ``slots`` serve a second; None before anything was measured."""
-        if self._held_seconds <= 0.0:
-            return None
-        return slots * self._cost / self._held_seconds
+    def retry_after_seconds(
+        self, ahead: float, running: Collection[Running], *, slots: int, now: float
+    ) -> float:
+        """Return when a slot is free, if the cost ``ahead`` of what waits is served before.
 
-    def retry_after_seconds(self, cost: float, slots: int) -> float:
-        """Return when ``cost`` will have been served, at least a second, at most an hour.
-
-        Before anything was measured that is one second, for want of anything better.
+        ``slots`` run at a time; more may run, since their number was lowered. At least a second, at
+        most an hour.
         """
-        per_second = self.find_per_second(slots)
-        if per_second is None:
-            return MIN_RETRY_SECONDS
-        if per_second <= 0.0:
-            return MAX_RETRY_SECONDS
-        return min(max(cost / per_second, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
+        is_measured = self._held_seconds > 0.0
+        speed = self._cost / self._held_seconds if is_measured else _ASSUMED_PER_SECOND
+        step = max(1, -(-len(running) // _MOST_LOOKED_AT))
+        lefts: list[float] = []
+        taken = 0.0
+        for one in islice(running, 0, None, step):
+            takes, held = max(one.cost, MIN_COST) / speed, max(0.0, now - one.entered_at)
+            lefts.append(takes - held if held < takes else held * _OVERDUE_SHARE)
+            taken += max(takes, held)
+        work = ahead / speed / step
+        if lefts:
+            work += _SPARE_SHARE * taken / len(lefts) / step
+        lefts.sort()
+        free = slots - len(running)
+        if free < 0:  # those that end first leave no slot behind
+            lefts = lefts[min(-free // step, len(lefts) - 1) :]
+        lefts[:0] = [0.0] * -(-free // step)
+        seconds = _fill_up(lefts, work)
+        if not is_measured:
+            seconds = min(seconds, _MAX_ASSUMED_SECONDS)
+        return min(max(seconds, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
+
+
+def _fill_up(lefts: list[float], work: float) -> float:
+    """Return when the slots that are free after ``lefts`` seconds, in order, have done ``work``.
+
+    Like water that is poured into a vessel with steps: the next slot takes part once it is free.
+    """
+    level, under = 0.0, 0.0
+    for count, left in enumerate(lefts, 1):
+        if count > 1 and level <= left:
+            break
+        under += left
+        level = (under + work) / count
+    return level

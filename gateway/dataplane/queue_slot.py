@@ -27,7 +27,7 @@ class SlotOwner(Protocol):
 
 
 class QueueRefusedError(Exception):
-    """No slot for this request; after ``retry_after_seconds`` those before it are served."""
+    """No slot for this request; after ``retry_after_seconds`` there would be one."""
 
     def __init__(self, message: str, *, retry_after_seconds: float) -> None:
         super().__init__(message)

@@ -95,6 +95,7 @@ class _Pricer:
             route.route.id: route for route in table.routes.values()
         }
         self._books = {key.organization_id: key.price_book_id for key in snapshot.keys.values()}
+        self._lineages = {key.id: key.lineage for key in snapshot.keys.values()}
         self._plans: dict[tuple[str, str, str], LimitPlan] = {}
 
     def find_charge(self, close: CloseRecord, point: tuple[int, int]) -> LeftCharge | None:
@@ -123,7 +124,8 @@ class _Pricer:
         return route.find_price(book, identity.started_at_us)
 
     def _plan_of(self, identity: RequestIdentity) -> LimitPlan:
-        who = (identity.api_key_id, identity.project_id, identity.organization_id)
+        key_id = self._lineages.get(identity.api_key_id, identity.api_key_id)
+        who = (key_id, identity.project_id, identity.organization_id)
         plan = self._plans.get(who)
         if plan is None:
             scopes = set(zip(("key", "project", "organization"), who, strict=True))

@@ -43,7 +43,7 @@ def shape_of(
         return _ANY
     guess = request.guess
     if guess is None:
-        kind = plane.estimator.kind_of(arrival.caller.id, request.route.route.id)
+        kind = plane.estimator.kind_of(arrival.caller.lineage, request.route.route.id)
         guess = request.guess = Guess(kind, arrival.wanted, arrival.body)
     adapters = fleet.deployment.capabilities.adapters
     engine_model = request.route.engine_model
@@ -130,7 +130,7 @@ def _needs_of(arrival: Arrival) -> frozenset[str]:
 def _session_of(arrival: Arrival, headers: RequestHeaders) -> int | None:
     """Return what names the conversation: our header, else OpenAI's ``user``; by key."""
     named = session_name(headers, arrival.wanted)
-    return hash((arrival.caller.id, named)) if named else None
+    return hash((arrival.caller.lineage, named)) if named else None
 
 
 def _beginning_of(body: bytes) -> bytes:

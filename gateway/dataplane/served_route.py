@@ -36,6 +36,7 @@ class ServedRoute:
     queue: FairQueue | None  # of its deployment; None: any number of requests run at a time
     charges: dict[str, ChargeTimeline]  # by price book id
     decision_lines: HeaderLines  # names percent-encoded where a header cannot carry them
+    places: int = 0  # this worker's part of the size of the route's queue
     fallbacks: tuple[ServedRoute, ...] = ()  # they rename to the name of this one
     tiers: ServedTiers | None = None  # that serve its requests in its name
     tier: TierPlace | None = None  # that it is, of another route

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
-from gateway.dataplane.fair_queue import FairQueue, share_of_capacity
+from gateway.dataplane.fair_queue import FairQueue, share_of_capacity, share_of_places
 from gateway.dataplane.fleet import FleetRegistry
 from gateway.dataplane.limits.plan_index import PlanIndex
 from gateway.dataplane.served_route import ServedRoute, decision_lines_of, rename_of
 from gateway.dataplane.served_tiers import FindPredictor, build_tiers
-from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, Snapshot
+from gateway.snapshot.model import ApiKeyEntry, Deployment, PriceEntry, QueuePolicy, Snapshot
 
 __all__ = ["QueueRegistry", "ServedRoute", "ServingTable", "build_serving_table"]
 
@@ -29,20 +29,21 @@ class ServingTable:
     known_callers: dict[bytes, ApiKeyEntry]  # by a whole authorization header, once it was found
     routes: dict[str, ServedRoute]  # by public name
     plans: PlanIndex
+    organization_weights: dict[str, float]  # in queues, by id; 1 where none is named
 
 
 class QueueRegistry:
     """Keeps one queue per deployment, so that who waits outlives a Snapshot."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, workers: int, index: int) -> None:
-        """``index``: which of ``workers`` we are; each has its share of a deployment's capacity."""
+        """``index``: which of ``workers`` we are; each has its share of capacities and places."""
         self._loop = loop
         self._workers = workers
         self._index = index
         self._queues: dict[str, FairQueue] = {}
 
     def set_share(self, workers: int, index: int) -> None:
-        """Take another part of each capacity, from the next :meth:`find` on."""
+        """Take another part of each capacity and size, from the next :meth:`find` on."""
         self._workers, self._index = workers, index
 
     def find(self, deployment: Deployment) -> FairQueue | None:
@@ -59,6 +60,10 @@ class QueueRegistry:
         elif queue.capacity != capacity:
             queue.set_capacity(capacity)  # without a bound: whoever waits is let in
         return None if capacity is None else queue
+
+    def share_of_places(self, policy: QueuePolicy) -> int:
+        """Return how many requests of a route with this policy may wait here."""
+        return share_of_places(policy.size, self._workers, self._index)
 
 
 def build_serving_table(
@@ -87,6 +92,7 @@ def build_serving_table(
             queue=queues.find(deployment),
             charges=charges.get(route.id, {}),
             decision_lines=decision_lines_of(name, deployment.name),
+            places=queues.share_of_places(route.queue),
         )
     fleets.keep_only(list(snapshot.deployments.values()))
     routes |= {
@@ -100,7 +106,14 @@ def build_serving_table(
         if route.route.tiers is not None
     }
     keys = {bytes.fromhex(digest): key for digest, key in snapshot.keys.items()}
-    return ServingTable(snapshot.version, keys, {}, routes, PlanIndex(snapshot))
+    return ServingTable(
+        version=snapshot.version,
+        keys=keys,
+        known_callers={},
+        routes=routes,
+        plans=PlanIndex(snapshot),
+        organization_weights=snapshot.organization_weights,
+    )
 
 
 def _fallbacks_of(route: ServedRoute, routes: dict[str, ServedRoute]) -> tuple[ServedRoute, ...]:

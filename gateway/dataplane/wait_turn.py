@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gateway.dataplane.plane import DataPlane
 
 _COMMENT = b": waiting for a free engine\n\n"
-_ONE_WEIGHT = 1.0  # every organization has the same share
 
 
 async def wait_turn(
@@ -47,10 +46,10 @@ async def wait_turn(
         waiter = queue.enter(
             route_id=route.id,
             organization_id=request.identity.organization_id,
-            weight=_ONE_WEIGHT,
+            weight=_weight_of(plane, request.identity.organization_id),
             priority=policy.priority,
             cost=cost,
-            size=policy.size,
+            size=request.route.places,
             deadline_seconds=policy.deadline_seconds,
         )
         request.waiter = waiter
@@ -70,6 +69,12 @@ async def wait_turn(
             plane.counts.waited(route.name, request.clock() - begun_at)
         if keeper is not None:
             keeper.stop()
+
+
+def _weight_of(plane: DataPlane, organization_id: str) -> float:
+    """Return the share of an organization beside others that wait."""
+    table = plane.table
+    return 1.0 if table is None else table.organization_weights.get(organization_id, 1.0)
 
 
 def keep_alive(plane: DataPlane, request: ActiveRequest, exchange: HttpExchange) -> Keeper | None:

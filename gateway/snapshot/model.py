@@ -22,6 +22,13 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     is_revoked: bool = False
     is_blocked: bool = False
     allowed_routes: tuple[str, ...] | None = None  # public names; None: every route, (): none
+    # Of a key that came of rotations, the id of the first. None: it is the first itself.
+    lineage_id: str | None = None
+
+    @property
+    def lineage(self) -> str:
+        """Return the id by which limits and budgets of the key are found, after rotations too."""
+        return self.lineage_id or self.id
 
 
 class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,7 +40,7 @@ class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: str
     scope: str
-    scope_id: str  # of the key, project, organization or route that it holds for
+    scope_id: str  # of the key (its lineage), project, organization or route that it holds for
     metric: str
     amount: int  # at most so many; 0 lets nothing through
     per_seconds: int = 0  # 1, 60, 3600 or 86400; 0 with in_flight
@@ -66,7 +73,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a route's requests wait while its deployment is saturated."""
 
     priority: str = "interactive"  # or "batch"
-    size: int = 100  # waiting requests, all of this route in one worker; 0: none waits
+    size: int = 100  # waiting requests of this route, shared among all workers; 0: none waits
     deadline_seconds: float = 30.0
 
 
@@ -251,4 +258,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits: tuple[RateLimit, ...] = ()
     budgets: tuple[Budget, ...] = ()
     classifiers: dict[str, ClassifierWeights] = {}  # by name
+    # Of organizations, by id: the share of one that waits beside others. Those of 1 are not named.
+    organization_weights: dict[str, float] = {}
     schema_version: int = SCHEMA_VERSION

@@ -152,6 +152,8 @@ async def test_limits_budgets_and_credit(browser: httpx.AsyncClient) -> None:
         f"Acme organization 2,000,000 total tokens a day {LONG_NAME}",
         "Support assistant project 0 requests in flight all",
     ]
+    # A control plane of an earlier release tells no weight.
+    assert [words(row) for row in rows(page, "weight-row")] == ["Acme 2.5", "Bare —"]
     [grant] = rows(page, "grant-row")
     assert 'data-testid="grant-left" data-value="37.654321098766"' in grant
     assert "welcome" in grant

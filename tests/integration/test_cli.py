@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,54 @@ def test_limits_are_set_listed_and_removed(up: RunningUp) -> None:
     )
     assert refused.returncode == 2
     assert "whole number" in refused.stderr
+    in_flight = ("key", key, "in_flight", "1", "--per", "minute")
+    for without_sense in ((*what, "1"), in_flight):
+        refused = forebay_here("limits", "set", *without_sense, FOREBAY_STATE_DIR=str(up.state_dir))
+        assert refused.returncode == 2
+        assert "--per" in refused.stderr
     assert "removed" in run(up, "limits", "remove", limit["id"])
     assert run_json(up, "limits", "list") == []
+
+
+def test_limits_and_budgets_outlast_a_rotation(up: RunningUp) -> None:
+    old = run_json(up, "keys", "create", "to rotate")
+    limit = run_json(up, "limits", "set", "key", old["id"], "requests", "3", "--per", "day")
+    budget = run_json(up, "budgets", "set", "key", old["id"], "lifetime", "9")
+    new = run_json(up, "keys", "rotate", old["id"], "--grace-seconds", "600")
+    secrets = [old["secret"], new["secret"]] * 2
+    assert [ask(up, secret) for secret in secrets] == [200, 200, 200, 429]
+
+    def charged(key: str) -> Decimal:
+        totals = run_json(up, "usage", "--key", key)["totals"]
+        return sum((Decimal(total["charge"]) for total in totals), Decimal(0))
+
+    def is_counted() -> bool:
+        (found,) = run_json(up, "budgets", "list", "--scope", "key", "--of", new["id"])
+        ours = [charged(key["id"]) for key in (old, new)]
+        return all(ours) and Decimal(found["spent"]) == sum(ours)
+
+    wait_for(is_counted, "the charges of both are stored", 10)
+    used_up = run_json(up, "budgets", "set", "key", new["id"], "lifetime", "0.000001")
+    assert used_up["id"] == budget["id"]
+    assert run_json(up, "limits", "list", "--of", new["id"]) == [limit]
+    run(up, "limits", "remove", limit["id"])
+    assert [ask(up, secret) for secret in secrets[:2]] == [402, 402]
+    assert ask(up, run_json(up, "keys", "rotate", new["id"])["secret"]) == 402
+    run(up, "budgets", "remove", budget["id"])
+
+
+def test_organizations_are_made_listed_and_weighed(up: RunningUp) -> None:
+    [first] = run_json(up, "organizations", "list")
+    assert first["weight"] == "1"
+    made = run_json(up, "organizations", "create", "Second", "--weight", "0.5")
+    weighed = run_json(up, "organizations", "set", made["id"], "--weight", "2.50")
+    assert (made["weight"], weighed) == ("0.5", {**made, "weight": "2.5"})
+    assert "2.5" in run(up, "organizations", "list")
+    refused = forebay_here(
+        "organizations", "set", made["id"], "--weight", "101", FOREBAY_STATE_DIR=str(up.state_dir)
+    )
+    assert refused.returncode == 2
+    assert "0.01 to 100" in refused.stderr
 
 
 def test_budgets_are_set_listed_and_removed(up: RunningUp) -> None:

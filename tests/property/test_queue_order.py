@@ -72,6 +72,37 @@ def test_service_of_two_that_wait_differs_by_their_largest_requests(
 
 
 @given(
+    weights=st.lists(
+        st.decimals("0.01", "100", places=2).map(float), min_size=2, max_size=5, unique=True
+    ),
+    data=st.data(),
+)
+def test_served_cost_is_proportional_to_weights_while_all_wait(
+    weights: list[float], data: st.DataObject
+) -> None:
+    """What was served of any two, by weight, differs by no more than a request of each."""
+    order: Order = FairOrder()
+    largest = 100.0
+
+    def arrive(name: str) -> None:
+        cost = data.draw(st.floats(1.0, largest))
+        add(order, name, cost=cost, weight=weights[int(name)])
+
+    names = [str(number) for number in range(len(weights))]
+    for name in names * 2:
+        arrive(name)
+    served = dict.fromkeys(names, 0.0)
+    for _ in range(60):
+        ticket = order.take()
+        served[ticket.item[0]] += ticket.cost
+        arrive(ticket.item[0])  # so that it never ceases to wait
+        by_weight = [served[name] / weight for name, weight in zip(names, weights, strict=True)]
+        for one, weight in zip(by_weight, weights, strict=True):
+            for other, its_weight in zip(by_weight, weights, strict=True):
+                assert abs(one - other) <= largest / weight + largest / its_weight + 1e-6
+
+
+@given(
     interactive=st.lists(COSTS, min_size=10, max_size=80),
     batch=st.lists(COSTS, min_size=10, max_size=80),
 )

@@ -15,7 +15,7 @@ from gateway.controlplane.budgets_api.schemas import (
 from gateway.controlplane.check_filters import check_scope_id
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteSessionDep
 from gateway.controlplane.listing import Listing
-from gateway.controlplane.scopes import resolve_scope
+from gateway.controlplane.scopes import find_scope_id
 from gateway.controlplane.text_fields import IdQuery
 
 router = APIRouter()
@@ -29,8 +29,8 @@ async def list_budgets(
     scope_id: IdQuery = None,
 ) -> Listing[BudgetAnswer]:
     """Return the budgets (of one scope) with what was charged in the current window."""
-    if scope is not None and scope_id is not None:
-        await resolve_scope(session, scope, scope_id)
+    if scope_id is not None:
+        scope_id = await find_scope_id(session, scope, scope_id)
     found = await service.list_budgets(
         session, scope=scope, scope_id=scope_id, now=control_plane.clock()
     )

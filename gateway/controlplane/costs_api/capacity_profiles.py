@@ -101,18 +101,20 @@ async def store_profile(
 
 @router.delete("/capacity-profiles/{name}")
 async def remove_profile(name: ProfileName, session: WriteSessionDep) -> CapacityProfileAnswer:
-    """Forget a profile; return what it was."""
-    stored = await _get_stored(session, name)
+    """Forget a profile; return what it was. Of several at once, one finds it."""
+    stored = await _get_stored(session, name, for_update=True)
     answer = CapacityProfileAnswer.model_validate(stored)
     await session.delete(stored)
     return answer
 
 
 async def _get_stored(
-    session: AsyncSession, name: str, *, has_content: bool = False
+    session: AsyncSession, name: str, *, has_content: bool = False, for_update: bool = False
 ) -> StoredCapacityProfile:
     options = [undefer(StoredCapacityProfile.content)] if has_content else []
-    stored = await session.get(StoredCapacityProfile, name, options=options)
+    stored = await session.get(
+        StoredCapacityProfile, name, options=options, with_for_update=for_update
+    )
     if stored is None:
         raise NotFoundError("There is no capacity profile with this name.", param="name")
     return stored

@@ -139,8 +139,9 @@ async def unblock_key(session: WriteSession, *, key_id: str) -> ApiKey:
 async def rotate_key(
     session: WriteSession, *, key_id: str, grace_seconds: int, now: datetime
 ) -> IssuedKey:
-    """Replace a key by one with a new secret and the same rights.
+    """Replace a key by one with a new secret, the same rights and the same limits and budgets.
 
+    Those are the lineage's: while both secrets work they share what is left.
     The old one is revoked at once, or with a grace expires when that is over (never later than it
     would have anyway): data planes check expiry at each use, so it needs no further publication.
     """
@@ -156,6 +157,7 @@ async def rotate_key(
         secret=make_secret(),
     )
     issued.key.rotated_from_id = old.id
+    issued.key.lineage_id = old.lineage
     issued.key.blocked_at = old.blocked_at
     if grace_seconds == 0:
         old.revoked_at = now

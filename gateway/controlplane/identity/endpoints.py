@@ -13,6 +13,7 @@ from gateway.controlplane.identity.schemas import (
     NewOrganizationRequest,
     NewProjectRequest,
     OrganizationAnswer,
+    OrganizationChange,
     ProjectAnswer,
     RotateKeyRequest,
 )
@@ -39,9 +40,20 @@ async def create_organization(
         name=wanted.name,
         time_zone=wanted.time_zone,
         price_book=wanted.price_book,
+        weight=wanted.weight,
         now=control_plane.clock(),
     )
     return OrganizationAnswer.model_validate(organization)
+
+
+@router.patch("/organizations/{organization_id}")
+async def change_organization(
+    organization_id: str, wanted: OrganizationChange, session: WriteSessionDep
+) -> OrganizationAnswer:
+    """Change an organization's weight; null goes back to 1."""
+    return OrganizationAnswer.model_validate(
+        await organizations.set_weight(session, organization_id, wanted.weight)
+    )
 
 
 @router.get("/projects")

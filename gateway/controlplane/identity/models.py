@@ -25,6 +25,8 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from billing.db import Base
 
+ONE_WEIGHT = Decimal(1)  # of an organization that was given no other
+
 
 class Organization(Base):
     """The billed customer.
@@ -33,11 +35,13 @@ class Organization(Base):
     what is served meanwhile waits in dead letters. ``credit_limit`` is the most that may be owed;
     None: any amount. The other columns of credit are :mod:`billing.budgets.credit_rule`'s: what is
     not counted against the credit, from when on it counts, and as of when it was computed.
+    ``weight`` is its share beside others that wait for a deployment.
     """
 
     __tablename__ = "organizations"
     __table_args__ = (
         UniqueConstraint("name"),
+        CheckConstraint("weight >= 0.01 AND weight <= 100", name="weight_bounded"),
         CheckConstraint("billing_mode IN ('postpaid', 'prepaid')", name="billing_mode_known"),
         CheckConstraint(
             "credit_limit >= 0 AND credit_limit < 'Infinity'", name="credit_limit_exact"
@@ -63,6 +67,7 @@ class Organization(Base):
     credit_base: Mapped[Decimal | None] = mapped_column(Numeric)
     credit_since: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     credit_counted_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    weight: Mapped[Decimal] = mapped_column(Numeric, default=ONE_WEIGHT, server_default=text("1"))
 
 
 class Project(Base):
@@ -116,13 +121,15 @@ class ApiKey(Base):
     """A credential of a project, known by the SHA-256 of its secret.
 
     ``allowed_routes`` holds public names: NULL allows every route, an empty array allows none.
-    Revocation is for good; a block can be lifted.
+    Revocation is for good; a block can be lifted. ``lineage_id`` of a key that came of rotations is
+    the id of the first, for which limits and budgets of all of them are kept; NULL: it is the first.
     """
 
     __tablename__ = "api_keys"
     __table_args__ = (
         CheckConstraint("octet_length(secret_sha256) = 32", name="secret_sha256_length"),
         Index("ix_api_keys_project_id", "project_id"),
+        Index("ix_api_keys_lineage_id", "lineage_id"),
     )
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -136,5 +143,11 @@ class ApiKey(Base):
     revoked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     blocked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     rotated_from_id: Mapped[str | None] = mapped_column(Text, ForeignKey("api_keys.id"))
+    lineage_id: Mapped[str | None] = mapped_column(Text, ForeignKey("api_keys.id"))
 
     project: Mapped[Project] = relationship(lazy="raise")
+
+    @property
+    def lineage(self) -> str:
+        """The id of the first key, before any rotation."""
+        return self.lineage_id or self.id

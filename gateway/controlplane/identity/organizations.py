@@ -1,20 +1,28 @@
-"""Making organizations and projects."""
+"""Making organizations and projects, and changing organizations."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from billing.ids import new_id
 from billing.pricing.repository import find_price_book, list_price_books
+from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import WriteSession
 from gateway.controlplane.errors import InvalidRequestError, NotFoundError
 from gateway.controlplane.identity import repository
-from gateway.controlplane.identity.models import Organization, Project
+from gateway.controlplane.identity.models import ONE_WEIGHT, Organization, Project
 from gateway.controlplane.unique_rows import add_unique
 
 
 async def create_organization(
-    session: WriteSession, *, name: str, time_zone: str, price_book: str | None, now: datetime
+    session: WriteSession,
+    *,
+    name: str,
+    time_zone: str,
+    price_book: str | None,
+    weight: Decimal = ONE_WEIGHT,
+    now: datetime,
 ) -> Organization:
     """Add an organization that follows ``price_book`` (id or name).
 
@@ -35,11 +43,22 @@ async def create_organization(
         name=name,
         time_zone=time_zone,
         price_book_id=price_book_id,
+        weight=weight,
         created_at=now,
     )
     await add_unique(
         session, organization, taken_message="There is an organization with this name."
     )
+    return organization
+
+
+async def set_weight(
+    session: WriteSession, organization_id: str, weight: Decimal | None
+) -> Organization:
+    """Give an organization another share beside those that wait; None: that of all others."""
+    organization = await repository.get_organization(session, organization_id, param="id")
+    organization.weight = ONE_WEIGHT if weight is None else weight
+    record_change(session)
     return organization
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -15,12 +16,21 @@ from sqlalchemy.orm import joinedload
 
 from gateway.controlplane.errors import NotFoundError
 from gateway.controlplane.identity.models import (
+    ONE_WEIGHT,
     ApiKey,
     Member,
     MemberSession,
     Organization,
     Project,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOwner:
+    """Whose an API key is: its lineage (the first key's id) and its organization."""
+
+    lineage: str
+    organization_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +52,29 @@ async def find_organization(session: AsyncSession, organization_id: str) -> Orga
     return await session.get(Organization, organization_id)
 
 
-async def get_organization(session: AsyncSession, organization_id: str) -> Organization:
-    """Return the organization with this id."""
+async def get_organization(
+    session: AsyncSession, organization_id: str, *, param: str = "organization_id"
+) -> Organization:
+    """Return the organization with this id; ``param`` is what the request calls it."""
     organization = await find_organization(session, organization_id)
     if organization is None:
-        raise NotFoundError("There is no organization with this id.", param="organization_id")
+        raise NotFoundError("There is no organization with this id.", param=param)
     return organization
 
 
 async def find_organization_named(session: AsyncSession, name: str) -> Organization | None:
     """Return the organization with this name."""
     return await session.scalar(select(Organization).where(Organization.name == name))
+
+
+async def list_weights(session: AsyncSession) -> dict[str, Decimal]:
+    """Return the weights by organization id, of those whose weight is not 1."""
+    rows = await session.execute(
+        select(Organization.id, Organization.weight)
+        .where(Organization.weight != ONE_WEIGHT)
+        .order_by(Organization.id)
+    )
+    return {row.id: row.weight for row in rows}
 
 
 async def list_projects(
@@ -155,6 +177,12 @@ async def count_keys(session: AsyncSession, *, project_id: str) -> int:
     return await session.scalar(statement) or 0
 
 
+async def has_rotated_keys(session: AsyncSession) -> bool:
+    """Say whether any key came of a rotation."""
+    statement = select(ApiKey.id).where(ApiKey.lineage_id.is_not(None)).limit(1)
+    return await session.scalar(statement) is not None
+
+
 async def list_snapshot_keys(
     session: AsyncSession, *, dead_since: datetime
 ) -> Sequence[SnapshotKey]:
@@ -172,10 +200,12 @@ async def list_snapshot_keys(
     return [SnapshotKey(*row) for row in rows]
 
 
-async def find_organization_of_key(session: AsyncSession, key_id: str) -> str | None:
-    """Return the id of the organization that the API key belongs to."""
-    return await session.scalar(
-        select(Project.organization_id)
-        .join(ApiKey, ApiKey.project_id == Project.id)
+async def find_key_owner(session: AsyncSession, key_id: str) -> KeyOwner | None:
+    """Return the lineage and the organization of the API key with this id."""
+    rows = await session.execute(
+        select(func.coalesce(ApiKey.lineage_id, ApiKey.id), Project.organization_id)
+        .join(Project, Project.id == ApiKey.project_id)
         .where(ApiKey.id == key_id)
     )
+    found = rows.one_or_none()
+    return None if found is None else KeyOwner(*found)

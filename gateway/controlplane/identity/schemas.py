@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from gateway.controlplane.identity.api_keys import IssuedKey, state_of
-from gateway.controlplane.identity.models import ApiKey
+from gateway.controlplane.identity.models import ONE_WEIGHT, ApiKey
+from gateway.controlplane.money_fields import AmountText, MoneyAmount
 from gateway.controlplane.passwords import MAX_PASSWORD_CHARACTERS
 from gateway.controlplane.text_fields import ModelName, Name, TimeZoneName, check_visible
 from gateway.controlplane.time_fields import Moment
 
 MAX_GRACE_SECONDS = 30 * 24 * 3600
 _MAX_ROUTES_PER_KEY = 1000
+MIN_WEIGHT = Decimal("0.01")
+MAX_WEIGHT = Decimal(100)
 
 
 class _Request(BaseModel):
@@ -52,12 +56,31 @@ class SignInAnswer(_Answer):
     member: MemberAnswer
 
 
+def _check_weight(value: Decimal) -> Decimal:
+    if not MIN_WEIGHT <= value <= MAX_WEIGHT:
+        raise ValueError(f"must be from {MIN_WEIGHT} to {MAX_WEIGHT}")
+    return value
+
+
+Weight = Annotated[MoneyAmount, AfterValidator(_check_weight)]  # exact, as money is written
+
+
 class NewOrganizationRequest(_Request):
-    """``price_book`` is an id or a name; without it the only book there is."""
+    """``price_book`` is an id or a name; without it the only book there is.
+
+    ``weight`` is its share beside others that wait.
+    """
 
     name: Name
     time_zone: TimeZoneName = "UTC"
     price_book: Name | None = None
+    weight: Weight = ONE_WEIGHT
+
+
+class OrganizationChange(_Request):
+    """``weight`` null: 1, like all that were given none."""
+
+    weight: Weight | None
 
 
 class OrganizationAnswer(_Answer):
@@ -67,6 +90,7 @@ class OrganizationAnswer(_Answer):
     name: str
     time_zone: str
     price_book_id: str | None
+    weight: AmountText
     created_at: datetime
 
 
@@ -102,7 +126,11 @@ class RotateKeyRequest(_Request):
 
 
 class KeyAnswer(_Answer):
-    """An API key without its secret."""
+    """An API key without its secret.
+
+    Limits and budgets of the key are kept, and listed, under ``lineage_id``: of a key that came of
+    rotations the id of the first, else its own.
+    """
 
     id: str
     project_id: str
@@ -116,6 +144,7 @@ class KeyAnswer(_Answer):
     revoked_at: datetime | None
     blocked_at: datetime | None
     rotated_from_id: str | None
+    lineage_id: str
 
     @classmethod
     def of(cls, key: ApiKey, *, now: datetime) -> Self:
@@ -148,4 +177,5 @@ def _fields_of(key: ApiKey, *, now: datetime) -> dict[str, object]:
         "revoked_at": key.revoked_at,
         "blocked_at": key.blocked_at,
         "rotated_from_id": key.rotated_from_id,
+        "lineage_id": key.lineage,
     }

@@ -9,7 +9,7 @@ from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep, WriteS
 from gateway.controlplane.limits_api import repository, service
 from gateway.controlplane.limits_api.schemas import LimitAnswer, LimitRequest, LimitScope
 from gateway.controlplane.listing import Listing
-from gateway.controlplane.scopes import resolve_scope
+from gateway.controlplane.scopes import find_scope_id
 from gateway.controlplane.text_fields import IdQuery
 
 router = APIRouter()
@@ -19,9 +19,12 @@ router = APIRouter()
 async def list_limits(
     session: ReadSessionDep, scope: LimitScope | None = None, scope_id: IdQuery = None
 ) -> Listing[LimitAnswer]:
-    """Return the limits (of one scope), oldest first; a route's also by its public name."""
-    if scope is not None and scope_id is not None:
-        scope_id = (await resolve_scope(session, scope, scope_id)).scope_id
+    """Return the limits (of one scope), oldest first.
+
+    A route's also by its public name; a key's by any id that it had, before or after rotations.
+    """
+    if scope_id is not None:
+        scope_id = await find_scope_id(session, scope, scope_id)
     found = await repository.list_limits(session, scope=scope, scope_id=scope_id)
     if not found and scope_id is not None:
         await check_scope_id(session, scope_id)

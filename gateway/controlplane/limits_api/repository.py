@@ -23,9 +23,9 @@ async def list_limits(
     return (await session.scalars(statement)).all()
 
 
-async def get_limit(session: AsyncSession, limit_id: str) -> RateLimit:
-    """Return the limit with this id."""
-    limit = await session.get(RateLimit, limit_id)
+async def get_limit(session: AsyncSession, limit_id: str, *, for_update: bool = False) -> RateLimit:
+    """Return the limit with this id, locked until the transaction ends if ``for_update``."""
+    limit = await session.get(RateLimit, limit_id, with_for_update=for_update)
     if limit is None:
         raise NotFoundError("There is no limit with this id.", param="id")
     return limit

@@ -30,7 +30,7 @@ class LimitRequest(BaseModel):
     """At most ``amount`` of ``metric`` per ``per_seconds`` (0, or absent, with ``in_flight``).
 
     ``scope_id`` of a route may be its public name. With ``route`` (id or public name) only
-    requests of that route count.
+    requests of that route count; with the scope ``route`` it is that route or absent.
     """
 
     model_config = ConfigDict(extra="forbid")

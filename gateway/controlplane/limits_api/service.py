@@ -12,6 +12,7 @@ from billing.ids import new_id
 from gateway.controlplane.catalog import repository as catalog
 from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import WriteSession
+from gateway.controlplane.errors import InvalidRequestError
 from gateway.controlplane.limits_api import repository
 from gateway.controlplane.limits_api.models import RateLimit
 from gateway.controlplane.scopes import resolve_scope
@@ -37,6 +38,14 @@ async def set_limit(
     route_id: str | None = None
     if wanted.route is not None:
         route_id = (await catalog.get_route_by_id_or_name(session, wanted.route)).id
+    if wanted.scope == "route" and route_id is not None:
+        if route_id != scope.scope_id:
+            raise InvalidRequestError(
+                "route must be absent or the same as scope_id: the limit of a route counts that"
+                " route's requests only.",
+                param="route",
+            )
+        route_id = None  # says the same twice; as one limit
     # One statement, so that two at once make one limit.
     statement = insert(RateLimit).values(
         id=new_id("lim"),
@@ -59,8 +68,8 @@ async def set_limit(
 
 
 async def remove_limit(session: WriteSession, limit_id: str) -> RateLimit:
-    """Remove the limit and return what it was."""
-    limit = await repository.get_limit(session, limit_id)
+    """Remove the limit and return what it was; of several at once, one finds it."""
+    limit = await repository.get_limit(session, limit_id, for_update=True)
     await session.delete(limit)
     record_change(session)
     return limit

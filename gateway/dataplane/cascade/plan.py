@@ -155,7 +155,7 @@ class Cascade:
         """Return the tiers above, from the first that can answer now; its money is held then."""
         arrival = self.arrival
         guess = request.guess or Guess(
-            plane.estimator.kind_of(arrival.caller.id, arrival.route.route.id),
+            plane.estimator.kind_of(arrival.caller.lineage, arrival.route.route.id),
             arrival.wanted,
             arrival.body,
         )

@@ -57,7 +57,7 @@ class PlanIndex:
         scopes = [] if route is None else [("route", route.id)]
         route_ids = (None,) if route is None else (None, route.id)
         who = (
-            ("key", caller.id),
+            ("key", caller.lineage),
             ("project", caller.project_id),
             ("organization", caller.organization_id),
         )

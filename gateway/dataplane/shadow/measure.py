@@ -110,7 +110,7 @@ class _Measurement:
             body=body,
             endpoint=arrival.endpoint,
             link=ShadowLink(arrival.request_id, kind, asked.id, asked.name),
-            guess=Guess(estimator.kind_of(arrival.caller.id, route.route.id), wanted, body),
+            guess=Guess(estimator.kind_of(arrival.caller.lineage, route.route.id), wanted, body),
         )
 
     async def _ask_within_budget(self, call: Call, price: IntegerCharge) -> CallAnswer:

@@ -181,6 +181,39 @@ def test_free_requests_make_no_row_and_a_second_reading_adds_nothing(
     assert verify(billing_url).is_clean
 
 
+def test_the_budget_of_a_key_counts_its_whole_lineage(billing_url: str, tmp_path: Path) -> None:
+    execute(
+        billing_url,
+        "INSERT INTO projects VALUES (%s, %s, 'p', now())",
+        PROJECT,
+        ORGANIZATION,
+    )
+    for name, first in ((KEY, None), ("key_new", KEY), ("key_newer", KEY), ("key_other", None)):
+        execute(
+            billing_url,
+            "INSERT INTO api_keys (id, project_id, name, secret_sha256, secret_hint, created_at,"
+            " lineage_id) VALUES (%s, %s, 'k', sha256(%s::bytea), 'fb', now(), %s)",
+            name,
+            PROJECT,
+            name,
+            first,
+        )
+    before = make_budget(billing_url)
+    journal = TestJournal(tmp_path)
+    for key in (KEY, "key_new", "key_newer", "key_other"):
+        journal.request(identity=make_identity(api_key_id=key))
+    assert work_once(billing_url, tmp_path) == 0
+    after = make_budget(billing_url, name="after")
+    other = make_budget(billing_url, name="alone", scope_id="key_other")
+    assert {key[0]: spent for key, spent in spend(billing_url).items()} == {
+        before: 3 * ONE,
+        after: 3 * ONE,
+        other: ONE,
+    }
+    report = verify(billing_url)
+    assert report.is_clean, report.lines
+
+
 def test_budgets_made_while_batches_are_stored_miss_and_double_nothing(
     billing_url: str, tmp_path: Path
 ) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
+import pytest
+
+from gateway.controlplane import database as control_database
 from tests.factories.billing_rows import execute
 from tests.fixtures.control_api import ControlApi
 
@@ -137,7 +142,9 @@ async def test_budgets_are_changed_and_removed(api: ControlApi, database_url: st
     assert answer["webhook_url"] == "https://example.com/a"
     published = api.snapshot().budgets[0]
     assert (published.amount, published.is_hard) == ("0", False)
-    answer = (await api.http.patch(path, json={"webhook_url": None, "warn_at": [90, 50]})).json()
+    answer = (
+        await api.http.patch(path, json={"webhook_url": None, "warn_at": [90, 50, 90]})
+    ).json()
     assert (answer["webhook_url"], answer["warn_at"]) == (None, [50, 90])
     for wrong in ({"is_hard": None}, {"warn_at": None}, {"currency": "EUR"}, {"window": "daily"}):
         await api.refuse("PATCH", path, 400, json=wrong)
@@ -145,3 +152,23 @@ async def test_budgets_are_changed_and_removed(api: ControlApi, database_url: st
     assert api.snapshot().budgets == ()
     await api.refuse("PATCH", path, 404, json={"amount": "1"})
     await api.refuse("DELETE", path, 404)
+
+
+async def test_of_many_at_once_one_is_made(api: ControlApi) -> None:
+    body = body_of(await make_scope(api))
+    answers = await asyncio.gather(*(api.http.post("/budgets", json=body) for _ in range(6)))
+    assert sorted(answer.status_code for answer in answers) == [201, *[409] * 5]
+
+
+async def test_a_change_that_waits_too_long_says_that_it_was_not_made(
+    api: ControlApi, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = body_of(await make_scope(api))
+    monkeypatch.setattr(control_database, "_WRITE_STATEMENT_TIMEOUT", "100ms")
+    with psycopg.connect(database_url) as holder:
+        holder.execute("SELECT pg_advisory_xact_lock(1718579813, 3)")  # as who stores events does
+        error = await api.refuse("POST", "/budgets", 503, json=body)
+        holder.rollback()
+    assert error["code"] == "change_too_long"
+    assert "not made" in error["message"]
+    assert (await api.get("/budgets"))["data"] == []

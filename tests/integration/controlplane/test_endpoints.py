@@ -161,6 +161,8 @@ WRONG_BODIES: list[tuple[str, dict[str, Any], str]] = [
     ("/organizations", {"name": "a\u0000b"}, "name"),
     ("/organizations", {"name": "a\nb"}, "name"),
     ("/organizations", {"name": "x", "time_zone": "Mars/Base"}, "time_zone"),
+    ("/organizations", {"name": "x", "time_zone": "localtime"}, "time_zone"),
+    ("/organizations", {"name": "x", "time_zone": "Factory"}, "time_zone"),
     ("/organizations", {"name": "x", "colour": "red"}, "colour"),
     ("/routes", {"name": "two words", "deployment": "d"}, "name"),
     ("/keys", {"name": "k", "allowed_routes": "all"}, "allowed_routes"),

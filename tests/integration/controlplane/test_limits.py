@@ -126,6 +126,17 @@ async def test_unknown_scopes_and_routes_are_refused(api: ControlApi) -> None:
     assert (await api.refuse("POST", "/limits", 404, json=wanted))["param"] == "route"
 
 
+async def test_the_limit_of_a_route_is_on_that_route_alone(api: ControlApi) -> None:
+    route = await make_route(api)
+    other = await api.post("/routes", name="q", deployment=route["deployment_id"])
+    body = {"scope": "route", "scope_id": ROUTE, "metric": "requests", "per_seconds": 1}
+    wanted = {**body, "amount": 5, "route": other["id"]}
+    assert (await api.refuse("POST", "/limits", 400, json=wanted))["param"] == "route"
+    made = await api.post("/limits", **body, amount=5, route=route["id"])
+    assert (made["scope_id"], made["route_id"]) == (route["id"], None)
+    assert (await api.post("/limits", 200, **body, amount=6))["id"] == made["id"]
+
+
 async def test_limits_of_deployments_and_queues_of_routes(api: ControlApi) -> None:
     route = await make_route(api)
     path = f"/deployments/{route['deployment_id']}"

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from billing.usage.event import RequestStatus
-from gateway.snapshot.model import QueuePolicy, RateLimit
+from gateway.snapshot.model import QueuePolicy, RateLimit, Snapshot
 from tests.factories.engine_replies import answer, chat_reply, stream, whole
-from tests.factories.snapshots import make_snapshot
+from tests.factories.snapshots import digest, make_key, make_snapshot
 from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
 from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import Fin, Gate, ScriptedEngine
@@ -41,19 +41,28 @@ def bound(
     **policy: object,
 ) -> None:
     """Let ``small`` run so many at a time, and its requests wait by ``policy``."""
+    plane.publish(bounded(plane, max_in_flight, limits=limits, **policy))
+    served(plane)
+
+
+def bounded(
+    plane: DataPlaneProcess,
+    max_in_flight: int,
+    *,
+    limits: tuple[RateLimit, ...] = (),
+    **policy: object,
+) -> Snapshot:
+    """Return the next Snapshot, in which it is so."""
     base = make_snapshot(plane.version + 1, plane.engine_url, dead_url=plane.dead_url)
     replace = msgspec.structs.replace
     deployment = replace(base.deployments["dep_small"], max_in_flight=max_in_flight)
     route = replace(base.routes["small"], queue=msgspec.convert(policy, QueuePolicy))
-    plane.publish(
-        replace(
-            base,
-            deployments={**base.deployments, "dep_small": deployment},
-            routes={**base.routes, "small": route},
-            limits=limits,
-        )
+    return replace(
+        base,
+        deployments={**base.deployments, "dep_small": deployment},
+        routes={**base.routes, "small": route},
+        limits=limits,
     )
-    served(plane)
 
 
 def test_the_engine_gets_no_more_than_the_bound(
@@ -146,6 +155,33 @@ def test_places_come_free_when_engines_fail_and_clients_stop(
     assert [narrow.chat().status_code for _ in range(3)] == [502] * 3
     engine.reply(stream(*answer(["a", "b"])))
     assert [narrow.chat(stream=True).status_code for _ in range(3)] == [200] * 3
+
+
+def test_places_and_turns_go_by_the_weights_of_organizations(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    base = bounded(narrow, 1, size=4)
+    keys = {**base.keys, digest("fb-test-heavy"): make_key("heavy", organization_id="org_2")}
+    weights = {"org_2": 3.0}
+    narrow.publish(msgspec.structs.replace(base, keys=keys, organization_weights=weights))
+    served(narrow)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(9) as pool:
+        running = pool.submit(one_shot, narrow)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        light = [pool.submit(one_shot, narrow) for _ in range(4)]
+        time.sleep(0.2)
+        heavy = []
+        for gone in (1, 2, 3):  # three places for each of the other's; it holds all
+            heavy.append(pool.submit(narrow.chat, secret="fb-test-heavy"))
+            wait_for(lambda gone=gone: sum(one.done() for one in light) == gone, "one gives way", 5)
+        full = narrow.chat(secret="fb-test-heavy")
+        assert (full.status_code, full.json()["error"]["code"]) == (503, "queue_full")
+        gate.set()
+        assert [one.result().status_code for one in heavy] == [200] * 3
+        assert sorted(one.result() for one in light) == [200, 503, 503, 503]
+        assert running.result() == 200
 
 
 def test_a_bound_that_is_lifted_lets_everybody_in(

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from gateway.snapshot.model import RateLimit
+from gateway.snapshot.model import Budget, RateLimit
 from tests.factories.engine_replies import answer, chat_reply, error_reply, stream, usage, whole
+from tests.factories.snapshots import SECRET, default_keys, digest, make_key
 from tests.fixtures.data_plane import DataPlaneProcess
 from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import Fin, Gate, Hang, Pause, ScriptedEngine
@@ -298,3 +299,24 @@ def test_a_replay_counts_as_a_request_alone(
     again = limited.post(body, idempotency_key=key)
     assert again.headers["x-request-id"] == first.headers["x-request-id"]  # the key still stands
     assert len(engine.requests) == 1
+
+
+def test_old_and_new_secret_of_a_rotated_key_share_limits_and_money(
+    limited: DataPlaneProcess,
+) -> None:
+    new = make_key("new", lineage_id="key_good")
+    keys = {**default_keys(), digest("fb-test-new"): new}
+    three = limit("requests", 3, 3600)
+    limited.publish(keys=keys, limits=(three,))
+    served(limited)
+    secrets = (SECRET, "fb-test-new", SECRET, "fb-test-new", SECRET)
+    codes = [limited.chat(secret=secret).status_code for secret in secrets]
+    assert codes == [200, 200, 200, 429, 429]
+    # The old one is gone when its grace is over; what it used stays used.
+    limited.publish(keys={digest("fb-test-new"): new}, limits=(three,))
+    served(limited)
+    assert limited.chat(secret="fb-test-new").status_code == 429
+    spent = Budget("bud_new", "b", "key", "key_good", "lifetime", "5", "EUR", spent="5")
+    limited.publish(keys={digest("fb-test-new"): new}, budgets=(spent,))
+    served(limited)
+    assert limited.chat(secret="fb-test-new").status_code == 402

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -383,9 +384,11 @@ def test_the_answer_tells_what_will_be_charged(
 def test_money_is_held_at_the_price_that_will_be_charged(tiers: Tiers) -> None:
     """A request that its budget cannot carry as it is charged is refused before it is served."""
 
-    def budget(amount: str) -> tuple[Budget, ...]:
+    def budget(left: str) -> tuple[Budget, ...]:
         name = f"bud_{tiers.plane.version}"
-        return (Budget(name, name, "project", "proj_1", "lifetime", amount, "EUR"),)
+        amount = str(Decimal(left) + 9)
+        rule = Budget(name, name, "project", "proj_1", "lifetime", amount, "EUR")
+        return (msgspec.structs.replace(rule, spent="9"),)
 
     # About 300 tokens are reserved for an easy prompt: 0.0003 at the small tier's price.
     tiers.publish(budgets=budget("0.001"))

@@ -19,6 +19,7 @@ from gateway.dataplane.served_route import ServedTiers
 from gateway.dataplane.serving_table import QueueRegistry, ServingTable, build_serving_table
 from gateway.snapshot.model import Budget, Replica, Snapshot, Tier, TierPolicy
 from tests.factories.journals import TestJournal, make_identity
+from tests.factories.snapshots import make_key
 from tests.factories.tier_snapshots import make_policy, make_tier_snapshot
 
 USAGE = TokenUsage(100, 0, 0, 0)
@@ -133,3 +134,27 @@ def test_what_a_journal_left_counts_as_it_is_charged(
     )
     # As served where the policy is gone: the next spend feed knows better.
     assert [[one.nano for one in left.closed] for left in limiter.left] == [[nano, 100_000]]
+
+
+def test_what_a_rotated_key_left_counts_for_its_budgets(
+    loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    budget = Budget("bud_1", "all", "key", "key_first", "lifetime", "5", "EUR")
+    snapshot = msgspec.structs.replace(
+        snapshot_of(make_policy(), budgets=(budget,)),
+        keys={"01": make_key("new", lineage_id="key_first"), "02": make_key("other")},
+    )
+    journal = TestJournal(tmp_path)
+    for key in ("key_new", "key_first", "key_other"):
+        identity = make_identity(api_key_id=key, route_id="route_small", route="small")
+        journal.request(identity=identity, usage=USAGE)
+    journal.die()
+    limiter = Limiter()
+    count_left_charges(
+        limiter,  # type: ignore[arg-type]
+        tmp_path,
+        own_journal_id="jrn_own",
+        snapshot=snapshot,
+        table=serve(loop, snapshot),
+    )
+    assert [len(left.closed) for left in limiter.left] == [2]

@@ -35,6 +35,7 @@ KEYS = st.builds(
     is_revoked=st.booleans(),
     is_blocked=st.booleans(),
     allowed_routes=st.none() | st.lists(TEXT, max_size=3).map(tuple),
+    lineage_id=st.none() | TEXT,
 )
 REPLICAS = st.builds(Replica, id=TEXT, base_url=TEXT, secret=st.none() | TEXT)
 DEPLOYMENTS = st.builds(
@@ -64,6 +65,7 @@ SNAPSHOTS = st.builds(
     routes=st.dictionaries(TEXT, ROUTES, max_size=3),
     deployments=st.dictionaries(TEXT, DEPLOYMENTS, max_size=3),
     prices=st.lists(PRICES, max_size=3).map(tuple),
+    organization_weights=st.dictionaries(TEXT, st.floats(0.01, 100.0), max_size=3),
 )
 
 
@@ -112,6 +114,21 @@ def test_unknown_fields_of_our_schema_are_ignored() -> None:
     """So that a field can be added without stopping older data planes."""
     data = b'{"version": 5, "published_at_us": 1, "schema_version": %d, "later": [1]}'
     assert decode_snapshot(data % SCHEMA_VERSION).version == 5
+
+
+def test_a_snapshot_without_weights_has_none() -> None:
+    """As an earlier release writes it: every organization has the same share."""
+    data = b'{"version": 5, "published_at_us": 1, "schema_version": %d}'
+    assert decode_snapshot(data % SCHEMA_VERSION).organization_weights == {}
+
+
+def test_a_key_without_a_lineage_is_the_first_of_its_own() -> None:
+    """As an earlier release writes every key."""
+    data = (
+        b'{"version": 5, "published_at_us": 1, "schema_version": %d, "keys": {"h": {"id": "key_1",'
+        b' "project_id": "p", "organization_id": "o", "price_book_id": "b"}}}'
+    )
+    assert decode_snapshot(data % SCHEMA_VERSION).keys["h"].lineage == "key_1"
 
 
 def test_null_and_empty_allowed_routes_stay_apart() -> None:
