@@ -68,21 +68,7 @@ def create_deployment(
     as_json: JsonOption = False,
 ) -> None:
     """Create a deployment; then add replicas to it and lead a route there."""
-    given = {
-        "name": name,
-        "engine_model": engine_model,
-        "max_in_flight": max_in_flight,
-        "capabilities.context_tokens": context_tokens,
-        "capabilities.features": feature or None,
-        "capabilities.adapters": adapter or None,
-        "pick": fleet.parse_numbers(pick, "--pick"),
-        "breaker": fleet.parse_numbers(breaker, "--breaker"),
-        "sleep.keep_warm_seconds": keep_warm_seconds,
-        "sleep.wake_limit_seconds": wake_limit_seconds,
-        "retry_share": retry_share,
-        "first_token_timeout_seconds": first_token_timeout_seconds,
-        "idle_timeout_seconds": idle_timeout_seconds,
-    }
+    given = fleet.deployment_fields(locals())
     answer = ControlClient(load(state_dir)).post("/deployments", fleet.collect(given))
     _print_one(answer, as_json=as_json)
 
@@ -109,21 +95,7 @@ def set_deployment(
     as_json: JsonOption = False,
 ) -> None:
     """Change a deployment, without restart; what is not named stays as it is."""
-    given = {
-        "name": name,
-        "engine_model": engine_model,
-        "max_in_flight": max_in_flight,
-        "capabilities.context_tokens": context_tokens,
-        "capabilities.features": feature or None,
-        "capabilities.adapters": adapter or None,
-        "pick": fleet.parse_numbers(pick, "--pick"),
-        "breaker": fleet.parse_numbers(breaker, "--breaker"),
-        "sleep.keep_warm_seconds": keep_warm_seconds,
-        "sleep.wake_limit_seconds": wake_limit_seconds,
-        "retry_share": retry_share,
-        "first_token_timeout_seconds": first_token_timeout_seconds,
-        "idle_timeout_seconds": idle_timeout_seconds,
-    }
+    given = fleet.deployment_fields(locals())
     changes = fleet.collect(given, reset)
     client = ControlClient(load(state_dir))
     found = fleet.get_by_id_or_name(client, "deployments", deployment)

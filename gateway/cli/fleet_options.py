@@ -112,6 +112,25 @@ DeadlineOption = Annotated[
 ]
 
 
+def deployment_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the options of ``create`` and ``set`` set, by the API's fields."""
+    return {
+        "name": values["name"],
+        "engine_model": values["engine_model"],
+        "max_in_flight": values["max_in_flight"],
+        "capabilities.context_tokens": values["context_tokens"],
+        "capabilities.features": values["feature"] or None,
+        "capabilities.adapters": values["adapter"] or None,
+        "pick": parse_numbers(values["pick"], "--pick"),
+        "breaker": parse_numbers(values["breaker"], "--breaker"),
+        "sleep.keep_warm_seconds": values["keep_warm_seconds"],
+        "sleep.wake_limit_seconds": values["wake_limit_seconds"],
+        "retry_share": values["retry_share"],
+        "first_token_timeout_seconds": values["first_token_timeout_seconds"],
+        "idle_timeout_seconds": values["idle_timeout_seconds"],
+    }
+
+
 def collect(given: Mapping[str, Any], reset: Iterable[str] | None = None) -> dict[str, Any]:
     """Return a request's fields: ``sleep.x`` as ``{"sleep": {"x": …}}``, without what is None.
 
