@@ -18,7 +18,7 @@ class LocalEngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int  # 0: any free one, told in the log
     model_name: str = DEFAULT_MODEL_NAME  # the one name that requests may ask for
-    max_num_seqs: int = 32  # sequences generated together; more wait in arrival order
+    max_num_seqs: int = 32  # sequences generated together; more wait, requests taking turns
     cache_gib: int = 1  # key-value cache, whole GiB; 1 GiB holds about 78,000 tokens
     context_tokens: int = MAX_CONTEXT_TOKENS  # prompt and output together
     threads: int | None = None  # inference threads; None: OpenVINO's choice, all cores

@@ -25,6 +25,7 @@ from backends.local.reply import ReplyHead, new_reply_id, now_seconds, stream_ev
 from backends.local.request_schema import ChatRequest, CompletionRequest, GenerationRequest
 from backends.local.sampling_checks import (
     chat_limit,
+    check_sequence_count,
     get_choice_count,
     get_sampling,
     with_choice_seed,
@@ -83,6 +84,7 @@ class GenerationEndpoints:
         is_chat: bool,
     ) -> Response:
         choices = get_choice_count(body)
+        check_sequence_count(len(prompts), choices)
         options = body.stream_options
         has_usage = bool(options and options.include_usage)
         head = ReplyHead(

@@ -113,8 +113,9 @@ class EngineClient:
         self.check_ready()
         if self._writer is None:
             raise EngineNotReadyError
+        request_id = next(self._ids)
         commands = [
-            Submit(next(self._ids), prompt, sampling)
+            Submit(next(self._ids), request_id, prompt, sampling)
             for prompt, sampling in zip(prompts, samplings, strict=True)
         ]
         frames = b"".join(map(encode_frame, commands))

@@ -8,18 +8,18 @@ right form, and what makes a grammar large is bounded. What gets past this is tr
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from backends.local.grammar_cost import MAX_COST_MS, GrammarCost
+
 MAX_DEPTH = 16
-MAX_NODES = 250  # schemas in the schema; 200 optional properties take 1 s to compile, 400 take 4 s
+MAX_NODES = 250  # schemas in the schema
 MAX_TEXT = 20_000  # characters of names and of the values of enum and const, 40 B kept for each
 MAX_VALUES = 2_000  # in enum and const, what they contain counted
-# Each place of a string with minLength or maxLength is a state of the grammar, 30 ms to compile; from
-# about 300 on the compiler takes another way, in constant time. Equal bounds are compiled once.
-MAX_STRING_PLACES = 300
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
 _IGNORED = frozenset({"title", "description", "default", "examples", "$schema", "$id"})
@@ -33,9 +33,14 @@ class UnsupportedSchemaError(Exception):
     """The schema is malformed, or uses what is not let through; the message says what."""
 
 
-def check_schema(schema: dict[str, Any]) -> None:
-    """Raises :class:`UnsupportedSchemaError` unless ``schema`` is of the kind that compiles."""
-    _Checker().check(schema, "#", 0)
+def check_schema(schema: dict[str, Any]) -> int:
+    """Return what compiling ``schema`` probably takes, in milliseconds of processor time.
+
+    Raises :class:`UnsupportedSchemaError` unless it is of the kind that compiles, and soon.
+    """
+    checker = _Checker()
+    checker.check(schema, "#", 0)
+    return checker.cost.milliseconds
 
 
 class _Checker:
@@ -43,14 +48,15 @@ class _Checker:
         self._nodes = 0
         self._text = 0
         self._values = 0
-        self._string_bounds: set[tuple[int, int]] = set()
+        self.cost = GrammarCost()
 
-    def check(self, schema: object, path: str, depth: int) -> None:
+    def check(self, schema: object, path: str, depth: int, *, is_alternative: bool = False) -> None:
         if not isinstance(schema, dict):
             raise UnsupportedSchemaError(f"{path}: a schema must be an object")
         self._nodes += 1
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             raise UnsupportedSchemaError(f"{path}: the schema is too large")
+        self.cost.add_node()
         for keyword, value in schema.items():
             self._check_keyword(keyword, value, f"{path}/{keyword}", depth)
         for low, high in _COUNTS.items():
@@ -58,16 +64,23 @@ class _Checker:
                 raise UnsupportedSchemaError(f"{path}: {low} is greater than {high}")
         if schema.get("minItems", 0) > 0 and "items" not in schema:
             raise UnsupportedSchemaError(f"{path}: minItems needs items")
-        self._count_string_places(schema, path)
+        if not is_alternative:  # else they are counted with the others that may come there
+            self.cost.add_values(_values_of(schema))
+        self._add_cost(schema, path)
 
-    def _count_string_places(self, schema: dict[str, Any], path: str) -> None:
-        low, high = schema.get("minLength", 0), schema.get("maxLength", 0)
-        self._string_bounds.add((low, high))
-        places = sum(min(max(bounds), MAX_STRING_PLACES) for bounds in self._string_bounds)
-        if places > MAX_STRING_PLACES:
+    def _add_cost(self, schema: dict[str, Any], path: str) -> None:
+        self.cost.add_string(schema.get("minLength", 0), schema.get("maxLength"))
+        self.cost.add_array(schema.get("minItems", 0), schema.get("maxItems"))
+        properties, required = schema.get("properties", {}), set(schema.get("required", ()))
+        optional = properties.keys() - required
+        repeated = optional if len(optional) < len(properties) else ()
+        values = [value for name in repeated for value in _values_of(properties[name])]
+        self.cost.add_optional_properties(optional, values)
+        if self.cost.milliseconds > MAX_COST_MS:
             raise UnsupportedSchemaError(
-                f"{path}: the strings that have a minLength or maxLength are too long together: "
-                f"at most {MAX_STRING_PLACES} characters, or a single pair of bounds"
+                f"{path}: with it the schema takes too long to compile. What costs most: strings of "
+                "bounded length (about 100 characters in all, equal bounds counted once), many "
+                "arrays of bounded length, many optional properties, long names and values"
             )
 
     def _check_keyword(self, keyword: str, value: Any, path: str, depth: int) -> None:
@@ -102,12 +115,13 @@ class _Checker:
             problem = "a property's name must be without quotes, backslashes and control characters"
             raise UnsupportedSchemaError(f"{path}: {problem}")
         self._count_value(name, path)
+        self.cost.add_name(name)
 
     def _check_alternatives(self, value: object, path: str, depth: int) -> None:
         if not isinstance(value, list) or not value:
             raise UnsupportedSchemaError(f"{path}: must be a list of schemas, not empty")
         for number, schema in enumerate(value):
-            self.check(schema, f"{path}/{number}", depth + 1)
+            self.check(schema, f"{path}/{number}", depth + 1, is_alternative=True)
 
     def _check_additional(self, value: object, path: str, depth: int) -> None:
         if not isinstance(value, bool):
@@ -153,6 +167,15 @@ class _Checker:
         "enum": _check_enum,
         "const": _check_value,
     }
+
+
+def _values_of(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield, in JSON, the values of enum and const that may stand where the schema does."""
+    values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
+    for value in values:
+        yield json.dumps(value, ensure_ascii=False)
+    for alternative in schema.get("anyOf", ()):
+        yield from _values_of(alternative)
 
 
 def _check_count(value: object, path: str) -> None:

@@ -60,12 +60,15 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     is_stop_string_kept: bool = False
     stop_token_ids: tuple[int, ...] = ()
     json_schema: str | None = None  # the text must satisfy it
+    grammar_cost_ms: int = 0  # processor time that compiling the schema probably takes
+    grammar_member: str = "response_format"  # of the body, which has the schema
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """Continue a prompt."""
 
     sequence_id: int
+    request_id: int  # of whom it is: the sequences of one request share its part of the engine
     prompt: Prompt
     sampling: Sampling
 

@@ -68,6 +68,14 @@ class GenerationRequest(BaseModel):
     response_format: ResponseFormat | None = None
     logit_bias: dict[str, float] | None = None
     structured_outputs: dict[str, Any] | None = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    guided_whitespace_pattern: Any = None
+    structural_tag: Any = None
+    allowed_token_ids: Any = None
+    bad_words: Any = None
 
 
 class ChatRequest(GenerationRequest):

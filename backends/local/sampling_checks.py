@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from backends.local.errors import ApiError, InvalidValueError, UnsupportedError
-from backends.local.json_schema_subset import UnsupportedSchemaError, check_schema
 from backends.local.messages import Sampling
 from backends.local.request_schema import ChatRequest, GenerationRequest
+from backends.local.structured_output import find_wanted_form
 
 MAX_CHOICES = 128
+MAX_SEQUENCES = 1024  # of one request: its prompts are made into tokens between two steps
 MAX_STOP_STRINGS = 4
 _SEED_MASK = (1 << 64) - 1
 _MAX_INT = (1 << 31) - 1  # what the engine's own integers surely hold
@@ -67,6 +68,14 @@ def get_choice_count(request: GenerationRequest) -> int:
     if count > MAX_CHOICES:
         raise InvalidValueError("n", f"n must be at most {MAX_CHOICES}, got {count}.", count)
     return count
+
+
+def check_sequence_count(prompts: int, choices: int) -> None:
+    """Raises :class:`ApiError` 400 when a request is for more texts than one may be."""
+    count = prompts * choices
+    if count > MAX_SEQUENCES:
+        problem = f"n times the number of prompts must be at most {MAX_SEQUENCES}, got {count}."
+        raise InvalidValueError("n", problem, choices)
 
 
 def chat_limit(request: ChatRequest) -> tuple[str, int | None]:
@@ -122,7 +131,7 @@ def get_sampling(
         stop_strings=_stop_strings(request),
         is_stop_string_kept=request.include_stop_str_in_output,
         stop_token_ids=tuple(request.stop_token_ids or ()),
-        json_schema=_json_schema(request),
+        **_grammar(request),
         **given,
     )
 
@@ -145,8 +154,6 @@ def _check_ranges(request: GenerationRequest, max_tokens: int | None, limit_memb
 def _check_unsupported(request: GenerationRequest) -> None:
     if request.logit_bias:
         raise UnsupportedError("logit_bias", "logit_bias")
-    if request.structured_outputs:
-        raise UnsupportedError("structured_outputs", "structured_outputs; use response_format")
 
 
 def _stop_strings(request: GenerationRequest) -> tuple[str, ...]:
@@ -160,21 +167,12 @@ def _stop_strings(request: GenerationRequest) -> tuple[str, ...]:
     return strings
 
 
-def _json_schema(request: GenerationRequest) -> str | None:
-    wanted = request.response_format
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.type == "json_object":
-        return '{"type":"object"}'
-    schema = wanted.json_schema.json_schema if wanted.json_schema else None
-    if schema is None:
-        problem = "response_format of type json_schema needs a json_schema with a schema."
-        raise ApiError(400, problem, param="response_format")
-    try:
-        check_schema(schema)
-        return json.dumps(schema)
-    except UnsupportedSchemaError as error:
-        raise ApiError(400, f"Grammar error: {error}", param="response_format") from error
-    except RecursionError as error:  # in what the check ignores, such as a default
-        problem = "Grammar error: the schema is nested too deep"
-        raise ApiError(400, problem, param="response_format") from error
+def _grammar(request: GenerationRequest) -> dict[str, Any]:
+    form = find_wanted_form(request)
+    if form is None:
+        return {}
+    return {
+        "json_schema": form.json_schema,
+        "grammar_cost_ms": form.cost_ms,
+        "grammar_member": form.member,
+    }

@@ -20,8 +20,8 @@ _PROJECT = "Default project"
 _INPUT_PRICE = Decimal("0.10")
 _CACHED_INPUT_PRICE = Decimal("0.05")
 _OUTPUT_PRICE = Decimal("0.40")
-# It takes tools, too, and says itself when it would have to call one.
-_LOCAL_FEATURES = ("chat", "completions", "json_schema", "tools")
+# What backends/local can do; requests that need more are refused by the data plane, or go to another tier.
+_LOCAL_FEATURES = ("chat", "completions", "json_schema")
 
 
 def bootstrap_catalog(

@@ -19,6 +19,10 @@ from backends.local.messages import ChatPrompt, Prompt, Sampling, TextPrompt
 
 GREEDY_BELOW = 1e-5  # as vLLM: _SAMPLING_EPS
 MIN_TEMPERATURE = 1e-2  # as vLLM: smaller ones overflow
+# OpenVINO reads these as 32 bits, in which they must be more than 0, and min_p less than 1.
+GREEDY_FROM_MIN_P = 0.999999  # nothing but the most likely token is left
+MIN_TOP_P = 1e-30
+MIN_REPETITION_PENALTY = 1e-6
 _SETTLE_SECONDS = 0.05  # the sampling of a token takes less than a millisecond
 
 
@@ -85,6 +89,7 @@ class Pipeline:
         )
         self._tokenizer = self._pipe.get_tokenizer()
         self._context_tokens = settings.context_tokens
+        self._encoded: tuple[Prompt, list[int]] | None = None
         self.eos_token_id: int = self._tokenizer.get_eos_token_id()
         self.vocabulary = self._read_vocabulary()
         self._trial = GrammarTrial(genai, self._tokenizer, len(self.vocabulary), self.eos_token_id)
@@ -112,10 +117,16 @@ class Pipeline:
             generating.read_tokens()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Return the prompt's token ids, at least one and fewer than the context.
+        """Return the prompt's token ids, at least one and fewer than the context; not to be changed.
 
-        Raises :class:`EmptyPromptError`, :class:`PromptTooLongError`, :class:`InvalidPromptError`.
+        The last result is kept: the choices of a request come one after the other. Raises
+        :class:`EmptyPromptError`, :class:`PromptTooLongError`, :class:`InvalidPromptError`.
         """
+        if self._encoded is None or self._encoded[0] != prompt:
+            self._encoded = (prompt, self._encode(prompt))
+        return self._encoded[1]
+
+    def _encode(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, ChatPrompt | TextPrompt):
             tokens = self._encode_text(self._text_of(prompt))
         else:
@@ -166,11 +177,12 @@ class Pipeline:
         config.ignore_eos = sampling.is_eos_ignored
         config.presence_penalty = sampling.presence_penalty
         config.frequency_penalty = sampling.frequency_penalty
-        config.repetition_penalty = sampling.repetition_penalty
-        config.do_sample = sampling.temperature >= GREEDY_BELOW
+        config.repetition_penalty = max(sampling.repetition_penalty, MIN_REPETITION_PENALTY)
+        is_greedy = sampling.temperature < GREEDY_BELOW or sampling.min_p >= GREEDY_FROM_MIN_P
+        config.do_sample = not is_greedy
         if config.do_sample:
             config.temperature = max(sampling.temperature, MIN_TEMPERATURE)
-            config.top_p = sampling.top_p
+            config.top_p = max(sampling.top_p, MIN_TOP_P)
             config.min_p = sampling.min_p
             config.rng_seed = sampling.seed
             if sampling.top_k > 0:

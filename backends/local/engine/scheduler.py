@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 
 from backends.local.engine.grammar_line import GrammarLine
-from backends.local.engine.pipeline import (
-    EmptyPromptError,
-    InvalidPromptError,
-    Pipeline,
-    PromptTooLongError,
-)
+from backends.local.engine.new_sequence import new_sequence
+from backends.local.engine.pipeline import Pipeline
+from backends.local.engine.reading_line import PIECE_TOKENS, STEPS_BETWEEN, ReadingLine
 from backends.local.engine.sequence import Sequence
+from backends.local.engine.waiting_line import WaitingLine
 from backends.local.messages import (
     Accepted,
     Cancel,
@@ -32,17 +29,15 @@ NOT_STARTED = "The engine could not start this request."
 OUT_OF_CACHE = "The key-value cache is too small for this request."
 STEP_FAILED = "The engine failed while it worked on this request."
 
-PIECE_TOKENS = 128  # of a long prompt, how many are read before others have their turn
-# Steps between two pieces while others generate: a piece takes as long as some twenty of their tokens.
-STEPS_BETWEEN = 8
 MAX_FAILED_STEPS = 3  # one after the other; then the engine process had better start anew
 _READ_ONLY = Sampling(max_tokens=1, temperature=0.0)
 
 
 class SequenceScheduler:
-    """Runs up to ``max_running`` sequences together, the others wait in arrival order.
+    """Runs up to ``max_running`` sequences together; the requests of the others take turns.
 
     The waiting line is ours, not the pipeline's, so that what runs and what waits is known exactly.
+    A sequence has a place from its turn to its end.
 
     A long prompt is read in pieces, one prompt at a time: the pipeline works off prompts in the order
     in which they come, and would let everyone else wait for the whole of it. A piece is a request for
@@ -60,14 +55,10 @@ class SequenceScheduler:
         steps_between: int = STEPS_BETWEEN,
     ) -> None:
         self._pipeline = pipeline
-        self._piece_tokens = piece_tokens
-        self._steps_between = steps_between
-        self._steps_owed = 0  # to those who generate, before the next piece is read
-        self._max_running = max_running
         self._context_tokens = context_tokens
-        self._waiting: deque[Sequence] = deque()
-        self._running: dict[int, Sequence] = {}
-        self._reading: deque[Sequence] = deque()  # of the running, those with a long prompt to read
+        self._waiting = WaitingLine(max_running)
+        self._running: dict[int, Sequence] = {}  # those who have a place
+        self._reading = ReadingLine(piece_tokens, steps_between)  # of the running
         self._grammars = GrammarLine(pipeline.start_grammar_trial)
         self._failed_steps = 0
         self._has_cancelled = False  # the pipeline still holds a request that we gave up
@@ -78,13 +69,15 @@ class SequenceScheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether another step would do anything."""
-        return bool(self._running or self._waiting or self._has_cancelled)
+        """Whether another step would do anything, or start somebody."""
+        is_held = self._grammars.held_back > 0  # then all who may start have, by the last admit()
+        is_running = len(self._running) > self._grammars.held_back
+        return bool(is_running or (self._waiting and not is_held) or self._has_cancelled)
 
     @property
     def has_grammars_waiting(self) -> bool:
-        """Whether a grammar is being compiled that somebody waits for; no step is needed for it."""
-        return len(self._grammars) > 0
+        """Whether the compiler of grammars is waited for; no step is needed for that."""
+        return self._grammars.is_busy or self._grammars.held_back > 0
 
     def apply(self, command: Command) -> list[SequenceEvent]:
         """Obey a command; returns what the other side must hear at once."""
@@ -94,47 +87,25 @@ class SequenceScheduler:
         return self._submit(command)
 
     def _submit(self, command: Submit) -> list[SequenceEvent]:
-        try:
-            prompt = self._pipeline.encode(command.prompt)
-        except EmptyPromptError:
-            return [Rejected(command.sequence_id, "The prompt cannot be empty.", "prompt")]
-        except InvalidPromptError as error:
-            return [Rejected(command.sequence_id, str(error), "prompt")]
-        except PromptTooLongError as error:
-            return [Rejected(command.sequence_id, self._too_long(error.tokens), "input_tokens")]
-        room = self._context_tokens - len(prompt)
-        wanted = command.sampling.max_tokens
-        sequence = Sequence(
-            command.sequence_id,
-            prompt,
-            command.sampling,
-            max_tokens=room if wanted is None else min(wanted, room),
-            eos_token_id=self._pipeline.eos_token_id,
-            vocabulary=self._pipeline.vocabulary,
-        )
+        sequence = new_sequence(command, self._pipeline, self._context_tokens)
+        if isinstance(sequence, Rejected):
+            return [sequence]
         if command.sampling.json_schema is not None:
             self._grammars.add(sequence)  # accepted once its grammar is known to compile
             return []
         return [self._accept(sequence)]
 
     def _accept(self, sequence: Sequence) -> Accepted:
-        self._waiting.append(sequence)
+        self._waiting.add(sequence)
         return Accepted(sequence.sequence_id, len(sequence.prompt))
 
-    def _too_long(self, tokens: int) -> str:
-        return (
-            f"This model's maximum context length is {self._context_tokens} tokens. However, your "
-            f"prompt contains at least {tokens} input tokens, which leaves no room for output "
-            "tokens. Please reduce the length of the input prompt. "
-            f"(parameter=input_tokens, value={tokens})"
-        )
-
     def _cancel(self, sequence_id: int) -> None:
-        sequence = self._running.pop(sequence_id, None)
+        sequence = self._running.get(sequence_id)
         if sequence is not None:
+            self._free_place(sequence)
             self._release(sequence)
             return
-        self._waiting = deque(s for s in self._waiting if s.sequence_id != sequence_id)
+        self._waiting.remove(sequence_id)
         self._grammars.remove(sequence_id)
 
     def close(self) -> None:
@@ -146,52 +117,69 @@ class SequenceScheduler:
         if self._has_cancelled:
             self.step()
 
+    def _free_place(self, sequence: Sequence) -> None:
+        """Give a sequence's place to whoever is next."""
+        del self._running[sequence.sequence_id]
+        self._waiting.give_back(sequence)
+        self._reading.remove(sequence)
+        self._grammars.remove(sequence.sequence_id)
+
     def _release(self, sequence: Sequence) -> None:
-        if sequence in self._reading:
-            self._reading.remove(sequence)
         if sequence.generating is not None:
             sequence.generating.cancel()
             self._has_cancelled = True
 
     def admit(self) -> list[SequenceEvent]:
-        """Start the sequences that have a place, in arrival order; return what is to be told."""
-        events = self._take_verdicts()
-        while self._waiting and len(self._running) < self._max_running:
-            sequence = self._waiting.popleft()
+        """Give places to those whose turn it is and start them; return what is to be told."""
+        events: list[SequenceEvent] = []
+        for held in self._grammars.take_result():
+            events += self._start(held)
+        events += self._take_verdicts()
+        while (sequence := self._waiting.take_next()) is not None:
             self._running[sequence.sequence_id] = sequence
-            if self._has_more_to_read(sequence):
-                self._reading.append(sequence)
+            if self._reading.has_more_to_read(sequence):
+                self._reading.add(sequence)
             else:
-                events += self._start(sequence)
-        is_turn = self._steps_owed <= 0 or len(self._running) == len(self._reading)
-        if self._reading and self._reading[0].generating is None and is_turn:
-            events += self._read_on(self._reading[0])  # behind the prompts that came meanwhile
+                events += self._start_or_hold(sequence)
+        reader = self._reading.find_next(len(self._running))
+        if reader is not None:
+            events += self._read_on(reader)  # behind the prompts that came meanwhile
         return events
 
     def _take_verdicts(self) -> list[SequenceEvent]:
+        """Let those pass whose grammar has been tried, or have the next one tried.
+
+        The pipeline asks the compiler for a grammar when a sequence that has one makes its first
+        token. No trial runs beside that: the two take turns.
+        """
         if not self._grammars:
             return []
-        begun = (*self._running.values(), *self._waiting)
-        may_try = not any(s.sampling.json_schema and not s.output_tokens for s in begun)
+        may_try = not any(map(self._asks_compiler, self._running.values()))
         events: list[SequenceEvent] = []
         for verdict in self._grammars.pass_on(may_try=may_try):
             if verdict.problem is None:
                 events.append(self._accept(verdict.sequence))
             else:
                 problem = f"Grammar error: {verdict.problem}"
-                events.append(Rejected(verdict.sequence.sequence_id, problem, "response_format"))
+                member = verdict.sequence.sampling.grammar_member
+                events.append(Rejected(verdict.sequence.sequence_id, problem, member))
         return events
 
-    def _read_on(self, sequence: Sequence) -> list[SequenceEvent]:
-        if not self._has_more_to_read(sequence):
-            self._reading.popleft()
-            return self._start(sequence)
-        sequence.read_tokens += self._piece_tokens
-        return self._hand_over(sequence, sequence.prompt[: sequence.read_tokens], _READ_ONLY, 1)
+    def _asks_compiler(self, sequence: Sequence) -> bool:
+        has_begun = sequence.generating is not None and sequence not in self._reading
+        has_grammar = sequence.sampling.json_schema is not None
+        return has_grammar and has_begun and not sequence.output_tokens
 
-    def _has_more_to_read(self, sequence: Sequence) -> bool:
-        """Whether what is left of the prompt is too long to be read at once."""
-        return len(sequence.prompt) - sequence.read_tokens > self._piece_tokens
+    def _read_on(self, sequence: Sequence) -> list[SequenceEvent]:
+        if not self._reading.has_more_to_read(sequence):
+            self._reading.take_out_first()
+            return self._start_or_hold(sequence)
+        return self._hand_over(sequence, self._reading.next_piece(sequence), _READ_ONLY, 1)
+
+    def _start_or_hold(self, sequence: Sequence) -> list[SequenceEvent]:
+        if sequence.sampling.json_schema is not None and self._grammars.hold_back(sequence):
+            return []
+        return self._start(sequence)
 
     def _start(self, sequence: Sequence) -> list[SequenceEvent]:
         sequence.read_tokens = len(sequence.prompt)
@@ -210,9 +198,7 @@ class SequenceScheduler:
         return []
 
     def _fail(self, sequence: Sequence, message: str) -> Failed:
-        del self._running[sequence.sequence_id]
-        if sequence in self._reading:
-            self._reading.remove(sequence)
+        self._free_place(sequence)
         self._failed += 1
         return Failed(sequence.sequence_id, message)
 
@@ -232,7 +218,7 @@ class SequenceScheduler:
             return self._give_up_running()
         self._failed_steps = 0
         self._has_cancelled = False
-        self._steps_owed -= 1
+        self._reading.note_step()
         events: list[SequenceEvent] = []
         for sequence in list(self._running.values()):
             event = self._collect(sequence)
@@ -243,9 +229,9 @@ class SequenceScheduler:
     def _give_up_running(self) -> list[SequenceEvent]:
         events: list[SequenceEvent] = []
         for sequence in list(self._running.values()):
-            if sequence.generating is not None:
+            if sequence.generating is not None:  # else it was not in the step
                 sequence.generating.cancel()
-            events.append(self._fail(sequence, STEP_FAILED))
+                events.append(self._fail(sequence, STEP_FAILED))
         self._pipeline.drop_cancelled()
         self._has_cancelled = False
         return events
@@ -264,7 +250,7 @@ class SequenceScheduler:
             return None  # its prompt is still being processed
         if is_piece:
             sequence.generating = None
-            self._steps_owed = self._steps_between
+            self._reading.note_piece()
             return None
         return self._finish(sequence, sequence.end_early())
 
@@ -277,7 +263,7 @@ class SequenceScheduler:
         return self._finish(sequence, produced) if produced.finish_reason else produced
 
     def _finish(self, sequence: Sequence, produced: Produced) -> Produced:
-        del self._running[sequence.sequence_id]
+        self._free_place(sequence)
         self._finished[produced.finish_reason or "stop"] += 1
         if sequence.generating is not None and not sequence.generating.is_finished:
             self._release(sequence)  # a stop string or stop token, of which the pipeline knows not

@@ -14,6 +14,7 @@ class Sequence:
     def __init__(
         self,
         sequence_id: int,
+        request_id: int,
         prompt: list[int],
         sampling: Sampling,
         *,
@@ -22,6 +23,7 @@ class Sequence:
         vocabulary: Vocabulary,
     ) -> None:
         self.sequence_id = sequence_id
+        self.request_id = request_id
         self.prompt = prompt
         self.sampling = sampling
         self.max_tokens = max_tokens

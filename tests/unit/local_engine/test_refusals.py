@@ -14,6 +14,7 @@ from backends.local.read_body import parse_body
 from backends.local.request_schema import ChatRequest, CompletionRequest
 from backends.local.sampling_checks import (
     chat_limit,
+    check_sequence_count,
     get_choice_count,
     get_sampling,
     with_choice_seed,
@@ -243,6 +244,67 @@ def test_choices_of_one_prompt_draw_differently_and_unseeded_requests_too() -> N
 def test_prompts_of_every_form(prompt: Any, count: int) -> None:
     request = parse_body(json.dumps({"prompt": prompt}).encode(), CompletionRequest)
     assert len(completion_prompts(request.prompt)) == count
+
+
+SCHEMA: dict[str, Any] = {"enum": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"guided_choice": ["a", "b"]}, "guided_choice"),
+        ({"guided_grammar": "root ::= 'a'"}, "guided_grammar"),
+        ({"guided_whitespace_pattern": ""}, "guided_whitespace_pattern"),
+        ({"structural_tag": "{}"}, "structural_tag"),
+        ({"allowed_token_ids": [1]}, "allowed_token_ids"),
+        ({"bad_words": ["x"]}, "bad_words"),
+        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_json": "[1]"}, "guided_json"),
+        ({"guided_json": True}, "guided_json"),
+        ({"guided_json": {"$ref": "#"}}, "guided_json"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a+"}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"json": SCHEMA, "grammar": "x"}}, "structured_outputs.grammar"),
+        ({"structured_outputs": {"json": 3}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": {"pattern": "x"}}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": SCHEMA}, "guided_json": SCHEMA}, "guided_json"),
+        ({"response_format": {"type": "json_object"}, "guided_json": SCHEMA}, "guided_json"),
+    ],
+)
+def test_vllms_constraints_are_never_ignored(body: dict[str, Any], param: str) -> None:
+    error = refusal(body)
+    assert (error.status, error.param) == (400, param)
+    assert param in str(error) or "Grammar error: #" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "schema", "member"),
+    [
+        ({"guided_json": SCHEMA}, SCHEMA, "guided_json"),
+        ({"guided_json": json.dumps(SCHEMA)}, SCHEMA, "guided_json"),
+        ({"structured_outputs": {"json": SCHEMA}}, SCHEMA, "structured_outputs.json"),
+        ({"structured_outputs": {"json_object": True}}, {"type": "object"}, None),
+        ({"response_format": {"type": "text"}, "guided_json": SCHEMA}, SCHEMA, "guided_json"),
+        ({"response_format": {"type": "json_object"}}, {"type": "object"}, "response_format"),
+    ],
+)
+def test_a_schema_is_taken_under_any_of_its_names(
+    body: dict[str, Any], schema: dict[str, Any], member: str | None
+) -> None:
+    request = parse_body(json.dumps({"messages": MESSAGES, **body}).encode(), ChatRequest)
+    sampling = get_sampling(request, None, CONTEXT)
+    assert json.loads(sampling.json_schema or "") == schema
+    assert sampling.grammar_member == (member or "structured_outputs.json_object")
+
+
+def test_a_request_for_too_many_texts_is_refused() -> None:
+    request = parse_body(json.dumps({"messages": MESSAGES, "n": 128}).encode(), ChatRequest)
+    assert get_choice_count(request) == 128
+    check_sequence_count(8, 128)
+    with pytest.raises(ApiError, match="n times the number of prompts must be at most 1024"):
+        check_sequence_count(9, 128)
 
 
 @pytest.mark.parametrize(

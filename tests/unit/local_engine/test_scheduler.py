@@ -2,148 +2,27 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future
 from typing import cast
 
 import pytest
 
-from backends.local.detokenize import Vocabulary
-from backends.local.engine.pipeline import (
-    EmptyPromptError,
-    Pipeline,
-    PromptTooLongError,
-)
 from backends.local.engine.scheduler import (
     MAX_FAILED_STEPS,
     NOT_STARTED,
     OUT_OF_CACHE,
     STEP_FAILED,
-    STEPS_BETWEEN,
-    SequenceScheduler,
 )
 from backends.local.messages import (
     Accepted,
     Cancel,
     Failed,
     Produced,
-    Prompt,
     Rejected,
     Sampling,
-    SequenceEvent,
     Submit,
     TextPrompt,
 )
-
-CONTEXT = 10
-PIECE = 3
-END = 256
-
-
-class ScriptedGenerating:
-    """Hands out one scripted token a step."""
-
-    def __init__(self, tokens: list[int], max_tokens: int) -> None:
-        self._coming = deque(tokens[:max_tokens])
-        self._ready: list[int] = []
-        self.is_out_of_cache = False
-        self.is_cancelled = False
-
-    @property
-    def is_finished(self) -> bool:
-        return not self._coming and not self.is_out_of_cache
-
-    def step(self) -> None:
-        if self._coming and not self.is_cancelled and not self.is_out_of_cache:
-            self._ready.append(self._coming.popleft())
-
-    def read_tokens(self) -> list[int]:
-        ready, self._ready = self._ready, []
-        return ready
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class ScriptedPipeline:
-    """Continues each text prompt with the script; a prompt's tokens are its characters."""
-
-    def __init__(self, script: list[int]) -> None:
-        self.vocabulary = Vocabulary({bytes([i]): i for i in range(256)} | {b"<end>": END}, {END})
-        self.eos_token_id = END
-        self.kv_cache_usage = 0.25
-        self.script = script
-        self.started: dict[int, ScriptedGenerating] = {}
-        self.prompts: list[tuple[int, str]] = []  # what was handed over, by which sequence
-        self.steps = 0
-        self.failing_steps = 0  # how many of the next steps fail
-        self.trial: Future[str | None] = Future()
-
-    def encode(self, prompt: Prompt) -> list[int]:
-        text = cast("TextPrompt", prompt).text
-        if not text:
-            raise EmptyPromptError
-        if len(text) >= CONTEXT:
-            raise PromptTooLongError(len(text))
-        return list(text.encode())
-
-    def start(
-        self, sequence_id: int, tokens: list[int], sampling: Sampling, max_tokens: int
-    ) -> ScriptedGenerating:
-        if tokens == list(b"!"):
-            raise RuntimeError("refused")
-        self.prompts.append((sequence_id, bytes(tokens).decode()))
-        self.started[sequence_id] = ScriptedGenerating(self.script, max_tokens)
-        return self.started[sequence_id]
-
-    def start_grammar_trial(self, _json_schema: str) -> Future[str | None]:
-        return self.trial
-
-    def drop_cancelled(self) -> None:
-        assert all(generating.is_cancelled for generating in self.started.values())
-        self.started.clear()
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.failing_steps:
-            self.failing_steps -= 1
-            raise OverflowError
-        for generating in self.started.values():
-            generating.step()
-
-
-def make(
-    text: str = "abcdefghij", max_running: int = 2, steps_between: int = STEPS_BETWEEN
-) -> tuple[ScriptedPipeline, SequenceScheduler]:
-    """Return a scheduler whose sequences all say ``text`` and end."""
-    pipeline = ScriptedPipeline([*text.encode(), END])
-    scheduler = SequenceScheduler(
-        cast("Pipeline", pipeline),
-        max_running=max_running,
-        context_tokens=CONTEXT,
-        piece_tokens=PIECE,
-        steps_between=steps_between,
-    )
-    return pipeline, scheduler
-
-
-def submit(scheduler: SequenceScheduler, number: int, text: str = "pp", **kw: object) -> object:
-    """Submit a prompt and return the answer."""
-    sampling = Sampling(**({"max_tokens": None} | kw))  # type: ignore[arg-type]
-    (answer,) = scheduler.apply(Submit(number, TextPrompt(text), sampling))
-    scheduler.admit()
-    return answer
-
-
-def run(scheduler: SequenceScheduler) -> list[SequenceEvent]:
-    """Step until nothing is left to do."""
-    events: list[SequenceEvent] = []
-    for _ in range(100):
-        if not scheduler.has_work:
-            return events
-        events += scheduler.admit()
-        events += scheduler.step()
-    pytest.fail("work without end")
+from tests.unit.local_engine.scripted_pipeline import CONTEXT, END, make, run, submit
 
 
 def test_the_context_limits_output_and_every_token_is_counted() -> None:
@@ -215,6 +94,21 @@ def test_sequences_beyond_the_limit_wait_in_order() -> None:
     assert list(pipeline.started) == [1, 2, 3, 4]
 
 
+def test_a_large_request_leaves_places_to_others_and_takes_turns_with_them() -> None:
+    pipeline, scheduler = make("abc", max_running=4)
+    for number in range(1, 9):
+        submit(scheduler, number, request_id=100)
+    assert list(pipeline.started) == [1, 2, 3]
+    submit(scheduler, 9)
+    assert 9 in pipeline.started
+    submit(scheduler, 10)
+    assert 10 not in pipeline.started
+    events = [cast("Produced", event) for event in run(scheduler)]
+    ends = [event.sequence_id for event in events if event.finish_reason]
+    assert ends[:6] == [1, 2, 3, 9, 4, 10]
+    assert sorted(ends) == list(range(1, 11))
+
+
 def test_cancelling_frees_the_place_and_leaves_the_others_alone() -> None:
     pipeline, scheduler = make(max_running=2)
     for number in (1, 2, 3):
@@ -259,7 +153,7 @@ def test_prompts_that_cannot_be_served_are_rejected() -> None:
 
 def test_what_the_engine_cannot_go_on_with_fails_alone() -> None:
     pipeline, scheduler = make("ab")
-    (accepted,) = scheduler.apply(Submit(1, TextPrompt("!"), Sampling(max_tokens=None)))
+    (accepted,) = scheduler.apply(Submit(1, 1, TextPrompt("!"), Sampling(max_tokens=None)))
     assert accepted == Accepted(1, 1)
     assert scheduler.admit() == [Failed(1, NOT_STARTED)]
     submit(scheduler, 2)
@@ -301,6 +195,17 @@ def test_what_comes_while_a_long_prompt_is_read_goes_before_its_next_piece() -> 
         *((1, "123"), (3, "xyz"), (1, "123456"), (1, "1234567")),
         *((2, "abc"), (2, "abcdef"), (2, "abcdefg")),  # one long prompt after the other
     ]
+
+
+def test_long_prompts_of_one_request_are_read_in_turn_with_those_of_others() -> None:
+    pipeline, scheduler = make("ab", max_running=8)
+    for number in (1, 2, 3):
+        submit(scheduler, number, f"{number}234", request_id=100)
+    submit(scheduler, 4, "xyzx")
+    submit(scheduler, 5, "uvwu")
+    run(scheduler)
+    whole = [number for number, text in pipeline.prompts if len(text) == 4]
+    assert whole == [1, 4, 5, 2, 3]
 
 
 def test_who_generates_has_steps_between_the_pieces_of_a_long_prompt() -> None:
@@ -358,36 +263,3 @@ def test_a_pipeline_that_fails_again_and_again_is_given_up() -> None:
     submit(scheduler, MAX_FAILED_STEPS)
     with pytest.raises(OverflowError):
         scheduler.step()
-
-
-@pytest.mark.parametrize("problem", [None, "no grammar"])
-def test_a_sequence_with_a_schema_is_answered_when_its_grammar_has_been_tried(
-    problem: str | None,
-) -> None:
-    pipeline, scheduler = make("ab")
-    sampling = Sampling(max_tokens=None, json_schema="{}")
-    assert scheduler.apply(Submit(1, TextPrompt("p"), sampling)) == []
-    assert scheduler.admit() == []
-    assert scheduler.has_grammars_waiting
-    assert not scheduler.has_work
-    assert scheduler.stats().waiting == 1
-    submit(scheduler, 2)  # need not wait
-    pipeline.trial.set_result(problem)
-    if problem is None:
-        assert scheduler.admit() == [Accepted(1, 1)]
-        assert {event.sequence_id for event in run(scheduler)} == {1, 2}
-    else:
-        assert scheduler.admit() == [Rejected(1, "Grammar error: no grammar", "response_format")]
-        assert {event.sequence_id for event in run(scheduler)} == {2}
-    assert scheduler.stats().waiting == 0
-
-
-def test_a_sequence_cancelled_while_its_grammar_is_tried_never_starts() -> None:
-    pipeline, scheduler = make()
-    scheduler.apply(Submit(1, TextPrompt("p"), Sampling(max_tokens=None, json_schema="{}")))
-    scheduler.admit()
-    scheduler.apply(Cancel(1))
-    pipeline.trial.set_result(None)
-    assert scheduler.admit() == []
-    assert not scheduler.has_grammars_waiting
-    assert pipeline.prompts == []
