@@ -42,13 +42,15 @@ class Prober:
         on_facts: Callable[[EngineFacts], None] | None = None,
         agent: Endpoint | None = None,
         keep_warm_seconds: float | None = None,
+        model: str | None = None,
     ) -> ReplicaWatch:
         """Watch a replica from now on, in the place of an earlier watch of the same id.
 
         ``wants_sleep_state``: ask vLLM's ``/is_sleeping`` where the metrics do not tell.
         ``on_facts`` is called with what the engine serves, whenever that changed. ``agent``: of the
         process that starts and stops the engine; it is told ``keep_warm_seconds``. Both endpoints
-        are the watch's own from now on: it closes their connections at its end.
+        are the watch's own from now on: it closes their connections at its end. ``model``: the name
+        that the engine must list; None: it is not looked for.
         """
         self.forget(replica_id)
         found = ReplicaWatch(
@@ -58,6 +60,7 @@ class Prober:
             wants_sleep_state=wants_sleep_state,
             on_facts=on_facts,
             times=self._times,
+            model=model,
             agent=None
             if agent is None
             else AgentWatch(

@@ -20,6 +20,8 @@ sleeping                  probes fail; we had it stopped                      sl
 sleeping                  3 probes fail in a row; we had not                  failed
 any                       we have it started or woken                         starting
 any                       we have it stopped or put to sleep                  sleeping
+ready, saturated          its engine lists models, and not its deployment's   lacks_model
+lacks_model               it lists the model, or a request succeeds           ready or saturated
 any                       the Snapshot or the engine says that it drains      draining, over all
 ========================  ==================================================  ===================
 
@@ -103,11 +105,13 @@ class ReplicaTracker:
         "_start_ends_at",
         "failed_probes",
         "is_draining",
+        "is_model_missing",
         "is_stopped",
     )
 
     def __init__(self) -> None:
         self.is_draining = False  # by the Snapshot's word
+        self.is_model_missing = False  # by the engine's own list
         self._base = ReplicaState.READY
         self._has_news = False
         self.failed_probes = 0  # in a row
@@ -123,7 +127,11 @@ class ReplicaTracker:
     @property
     def state(self) -> ReplicaState:
         """How the replica stands."""
-        return ReplicaState.DRAINING if self.is_draining or self._does_engine_drain else self._base
+        if self.is_draining or self._does_engine_drain:
+            return ReplicaState.DRAINING
+        if self.is_model_missing and self._base in _SERVING:
+            return ReplicaState.LACKS_MODEL
+        return self._base
 
     @property
     def is_in_doubt(self) -> bool:
@@ -134,6 +142,7 @@ class ReplicaTracker:
         """A request got what it wanted of this replica, or a part of it."""
         self.failed_probes = 0
         self._does_engine_drain = False
+        self.is_model_missing = False  # some engines take names that they do not list
         if self._base in _DOWN:
             self._become_ready()
 

@@ -16,6 +16,11 @@ class EngineFacts:
     models: tuple[str, ...] = ()  # the names that it answers to, adapters left out
     adapters: tuple[str, ...] = ()  # LoRA adapters that it knows, ready or not
 
+    def names_others_than(self, model: str) -> bool:
+        """Say whether the engine lists names, and ``model`` is none of them, nor an adapter's."""
+        listed = (*self.models, *self.adapters)
+        return bool(listed) and model not in listed
+
 
 class _Model(msgspec.Struct):
     id: str

@@ -92,7 +92,10 @@ def rotate(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace a key by one with a new secret, shown once; its limits and budgets go on."""
+    """Replace a key by one with a new secret, shown once; its limits and budgets go on.
+
+    A key is rotated once: refused for one that was replaced already, naming the key to rotate.
+    """
     client = ControlClient(load(state_dir))
     answer = client.post(f"/keys/{key_id}/rotate", {"grace_seconds": grace_seconds})
     _show_issued(answer, as_json=as_json)

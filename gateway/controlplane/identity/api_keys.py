@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from billing.ids import new_id
@@ -144,8 +144,19 @@ async def rotate_key(
     Those are the lineage's: while both secrets work they share what is left.
     The old one is revoked at once, or with a grace expires when that is over (never later than it
     would have anyway): data planes check expiry at each use, so it needs no further publication.
+    :class:`ConflictError` for a key that was rotated already, to one that still lives: of two
+    rotations at once the second finds what the first, whose lock it waited for, has made.
     """
-    old = await _get_unrevoked_key(session, key_id)
+    old = await repository.get_key_for_update(session, key_id)
+    successor = await repository.find_live_successor(session, old.id, now=now)
+    if successor is not None:
+        made_at = successor.created_at.astimezone(UTC)
+        raise ConflictError(
+            f"The API key was rotated already, at {made_at:%Y-%m-%d %H:%M} UTC, to {successor.id};"
+            " rotate that one.",
+            code="key_rotated",
+        )
+    _refuse_revoked(old)
     if old.expires_at is not None and old.expires_at <= now:
         raise ConflictError("The API key has expired; create a new one.", code="key_expired")
     issued = _issue(
@@ -204,6 +215,10 @@ async def _choose_project(session: WriteSession, project_id: str | None) -> Proj
 
 async def _get_unrevoked_key(session: WriteSession, key_id: str) -> ApiKey:
     key = await repository.get_key_for_update(session, key_id)
+    _refuse_revoked(key)
+    return key
+
+
+def _refuse_revoked(key: ApiKey) -> None:
     if key.revoked_at is not None:
         raise ConflictError("The API key is revoked, which is for good.", code="key_revoked")
-    return key

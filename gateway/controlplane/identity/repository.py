@@ -166,6 +166,24 @@ async def get_key_for_update(session: AsyncSession, key_id: str) -> ApiKey:
     return key
 
 
+async def find_live_successor(
+    session: AsyncSession, key_id: str, *, now: datetime
+) -> ApiKey | None:
+    """Return the newest key that this one was rotated to, in any number of steps, and that lives."""
+    later = select(ApiKey.id).where(ApiKey.rotated_from_id == key_id).cte(recursive=True)
+    later = later.union_all(select(ApiKey.id).where(ApiKey.rotated_from_id == later.c.id))
+    return await session.scalar(
+        select(ApiKey)
+        .where(
+            ApiKey.id.in_(select(later.c.id)),
+            ApiKey.revoked_at.is_(None),
+            or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now),
+        )
+        .order_by(ApiKey.created_at.desc(), ApiKey.id.desc())
+        .limit(1)
+    )
+
+
 async def find_key_by_secret(session: AsyncSession, secret_sha256: bytes) -> ApiKey | None:
     """Return the key whose secret has this SHA-256."""
     return await session.scalar(select(ApiKey).where(ApiKey.secret_sha256 == secret_sha256))

@@ -1,32 +1,23 @@
-"""A client's connection: requests parsed by llhttp, served one after the other.
+"""A client's connection: requests are read, and served one after the other.
 
-llhttp's strict mode refuses what smuggling is made of (two lengths, a length beside chunks, bare
-line feeds, folded headers); we add that a request has exactly one ``host``. Whatever is refused
-here is told in the API's own error shape, and the connection is closed. A wish for another protocol
-(``upgrade``) is no reason: the request is served as what it also is.
+Whatever is refused here is told in the API's own error shape, and the connection is closed. A wish
+for another protocol (``upgrade``) is no reason: the request is served as what it also is.
 
 A client that ends its side of the connection counts as gone, also if it might still read: nothing
-else tells in time that somebody hung up.
+else tells in time that somebody hung up. If it does read, it is told so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
 import httptools
 
 from backends.write_queue import WriteTarget
 from gateway.dataplane.http.exchange import HttpExchange
-from gateway.dataplane.http.refusals import (
-    MAX_HEAD_BYTES,
-    head_too_large,
-    malformed,
-    no_tunnel,
-    too_slow,
-)
-from gateway.dataplane.http.without_upgrade import head_without_upgrade
+from gateway.dataplane.http.refusals import half_closed, head_too_large, malformed, too_slow
+from gateway.dataplane.http.request_reader import RequestReader
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:
@@ -42,33 +33,20 @@ _LINGER_TICKS = 30
 _LINGER_SILENT_TICKS = 5
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(RequestReader, asyncio.Protocol):
     """One accepted connection."""
 
     __slots__ = (
         "_dropped_bytes",
-        "_fault",
-        "_fed_bytes",
-        "_head_bytes",
-        "_headers",
-        "_host_count",
         "_is_closing",
-        "_is_in_head",
         "_is_reading_paused",
         "_linger_until_tick",
-        "_parser",
-        "_receiving",
         "_refusal",
-        "_server",
         "_target",
         "_transport",
-        "_url",
-        "_waiting",
         "current",
-        "is_congested",
         "is_lost",
         "last_received_tick",
-        "loop",
         "task",
         "waiter",
     )
@@ -76,24 +54,12 @@ class ClientConnection(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, server: ConnectionServer[ClientConnection]) -> None:
-        self._server = server
-        self.loop = server.loop
-        self._parser = httptools.HttpRequestParser(self)
-        self._receiving: HttpExchange | None = None  # its body is not whole
-        self._waiting: deque[HttpExchange] = deque()  # pipelined behind the current one
-        self._headers: dict[bytes, bytes] = {}
-        self._url = b""
-        self._head_bytes = 0  # of whole headers
-        self._fed_bytes = 0  # since the head began, while it is not whole
-        self._host_count = 0
+        super().__init__(server)
         self._dropped_bytes = 0
         self._linger_until_tick: int | None = None  # of a refused upload
-        self._fault: ApiError | None = None  # what a callback of the parser raised
         self._refusal: ApiError | None = None  # to be told after the replies before it
         self._is_closing = False
-        self._is_in_head = False
         self._is_reading_paused = False
-        self.is_congested = False
         self.is_lost = False
         self.current: HttpExchange | None = None  # being served
         self.task: asyncio.Task[None] | None = None  # serves, from the first request on
@@ -139,17 +105,20 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._break_off(self._fault or malformed(error))
             return
-        if self._is_in_head:  # the parser keeps an unfinished header to itself, however long
-            self._fed_bytes += len(data)
-            if self._fed_bytes > MAX_HEAD_BYTES:
-                self._break_off(head_too_large())
-                return
+        if self._is_in_head and self._is_head_endless(len(data)):
+            self._break_off(head_too_large())
+            return
         if self.current is None:
             self._serve_next()
         self._pace_reading()
 
-    def eof_received(self) -> None:
-        """Count the client as gone (asyncio's callback); the transport closes."""
+    def eof_received(self) -> bool:
+        """Count the client as gone a pass from now (asyncio's callback).
+
+        Until then whatever needs no engine is answered, to a client that only ended its side.
+        """
+        self.loop.call_soon(self._close_half_closed)
+        return True  # the transport stays until then
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Tell whoever serves this client (asyncio's callback)."""
@@ -171,99 +140,6 @@ class ClientConnection(asyncio.Protocol):
         if self.current is not None:
             self.current.resume()
 
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        """Begin a request (httptools' callback)."""
-        self._headers = {}
-        self._url = b""
-        self._head_bytes = self._fed_bytes = self._host_count = 0
-        self._is_in_head = True
-
-    def on_url(self, url: bytes) -> None:
-        """Collect the target (httptools' callback)."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header (httptools' callback)."""
-        name = name.lower()
-        self._head_bytes += len(name) + len(value) + 4  # colon, space, line end
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise self._failing(head_too_large())
-        if name == b"host":
-            self._host_count += 1
-        self._headers.setdefault(name, value)
-
-    def on_headers_complete(self) -> None:
-        """Line the request up (httptools' callback)."""
-        self._is_in_head = False
-        parser = self._parser
-        is_http_1_0 = parser.get_http_version() == "1.0"
-        if self._host_count > 1 or (self._host_count == 0 and not is_http_1_0):
-            raise self._failing(malformed("a request has exactly one Host header"))
-        url = self._url
-        if url[:1] != b"/":
-            url = self._read_long_target(url)
-        exchange = HttpExchange(
-            self,
-            method=parser.get_method().decode("ascii"),
-            path=url.partition(b"?")[0].decode("latin-1"),
-            headers=self._headers,
-            keeps_alive=parser.should_keep_alive() and not self._server.is_draining,
-            is_http_1_0=is_http_1_0,
-        )
-        if not is_http_1_0:
-            exchange.expects_continue = self._headers.get(b"expect", b"").lower() == b"100-continue"
-        self._receiving = exchange
-        self._waiting.append(exchange)
-
-    def _read_long_target(self, target: bytes) -> bytes:
-        """Return the path of an absolute target (RFC 9112 section 3.2.2), or "*"."""
-        if self._parser.get_method() == b"CONNECT":
-            return b"/"  # its target is a host and a port; it is refused in any case
-        try:
-            return httptools.parse_url(target).path or b"/"
-        except httptools.HttpParserInvalidURLError:
-            raise self._failing(malformed("its target is no path and no address")) from None
-
-    def _failing(self, error: ApiError) -> ApiError:
-        """Keep what a callback is about to raise: the parser says only that it raised."""
-        self._fault = error
-        return error
-
-    def _read_past_upgrade(self, data: bytes, head_end: int | None) -> None:
-        """Take requests that ask for another protocol as HTTP/1.1, and read on behind them.
-
-        ``head_end`` is where in ``data`` the parser took the request to end: at its head's end.
-        """
-        unread = memoryview(data)
-        while head_end is not None:
-            asked, unread = self._waiting.pop(), unread[head_end:]
-            if asked.method == "CONNECT":
-                raise httptools.HttpParserError from self._failing(no_tunnel())
-            head = head_without_upgrade(
-                asked.method, self._url, self._parser.get_http_version(), self._headers
-            )
-            self._parser = httptools.HttpRequestParser(self)
-            self._parser.feed_data(head)
-            self._waiting[-1].keeps_alive = asked.keeps_alive
-            head_end = None
-            try:
-                self._parser.feed_data(unread)
-            except httptools.HttpParserUpgrade as upgrade:
-                head_end = upgrade.args[0]
-
-    def on_body(self, data: bytes) -> None:
-        """Collect a piece of the body (httptools' callback)."""
-        if self._receiving is not None:
-            self._receiving.add_body(data)
-
-    def on_message_complete(self) -> None:
-        """Note that the request is whole (httptools' callback)."""
-        if self._receiving is not None:
-            self._receiving.end_body()
-            self._receiving = None
-
     # Serving.
 
     def _serve_next(self) -> None:
@@ -274,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._wake()
         elif self._refusal is not None:
-            self._refuse(self._refusal)
+            self._refuse(self._refusal, is_upload_running=True)
 
     def _wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():
@@ -323,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
         if self.current is None:
             self._serve_next()
 
-    def _refuse(self, error: ApiError) -> None:
+    def _refuse(self, error: ApiError, *, is_upload_running: bool) -> None:
         """Answer a request that could not be read, and close."""
         exchange = HttpExchange(
             self,
@@ -334,7 +210,16 @@ class ClientConnection(asyncio.Protocol):
             is_http_1_0=False,
         )
         self._server.refuse(exchange, error)
-        self._close_after_reply(is_upload_running=True)
+        self._close_after_reply(is_upload_running=is_upload_running)
+
+    def _close_half_closed(self) -> None:
+        """Close; if a reply was due and has not begun, a client that reads is told why it ends."""
+        if self._is_closing:
+            self._transport.close()
+        elif self.current is not None and not self.current.has_begun:
+            self._refuse(half_closed(), is_upload_running=False)
+        else:
+            self._close_after_reply(is_upload_running=False)
 
     def _close_after_reply(self, *, is_upload_running: bool) -> None:
         self._is_closing = True

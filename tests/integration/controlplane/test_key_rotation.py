@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -53,6 +55,48 @@ async def test_what_a_key_is_held_to_holds_after_rotations(api: ControlApi) -> N
             assert (await api.get("/limits", scope_id=key, **scope))["data"] == [limit]
             assert (await api.get("/budgets", scope_id=key, **scope))["data"] == [budget]
     assert (await api.get("/limits", scope_id=other))["data"] == []
+
+
+@pytest.mark.parametrize("grace_seconds", [0, 3600])
+async def test_of_rotations_at_once_one_is_made(api: ControlApi, grace_seconds: int) -> None:
+    """Each in a transaction of its own; the others name the key that the first has made."""
+    key = (await api.make_key())["id"]
+    answers = await asyncio.gather(
+        *(
+            api.http.post(f"/keys/{key}/rotate", json={"grace_seconds": grace_seconds})
+            for _ in range(4)
+        )
+    )
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
+    [made] = [answer.json()["id"] for answer in answers if answer.status_code == 201]
+    for answer in answers:
+        if answer.status_code == 409:
+            check_names(answer, made)
+    later = [one for one in (await api.get("/keys"))["data"] if one["rotated_from_id"] == key]
+    assert [one["id"] for one in later] == [made]
+
+
+def check_names(answer: httpx.Response, successor: str) -> None:
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (409, "key_rotated")
+    assert f"to {successor}; rotate that one." in error["message"]
+
+
+async def test_a_replaced_key_is_not_rotated_again_in_its_grace(api: ControlApi) -> None:
+    """Not while any of its successors lives; afterwards it is, with its limits and budgets."""
+    first = (await api.make_key())["id"]
+    second = await rotate(api, first, grace_seconds=3600)
+    check_names(await api.http.post(f"/keys/{first}/rotate", json={}), second)
+    third = await rotate(api, second)
+    check_names(await api.http.post(f"/keys/{first}/rotate", json={}), third)
+    check_names(await api.http.post(f"/keys/{second}/rotate", json={}), third)  # which is revoked
+    await api.post(f"/keys/{third}/revoke", 200)
+    fourth = await api.post(f"/keys/{first}/rotate")
+    assert fourth["lineage_id"] == first
+    for gone in (second, third):
+        assert (await api.refuse("POST", f"/keys/{gone}/rotate", 409, json={}))["code"] == (
+            "key_revoked"
+        )
 
 
 async def test_a_rule_set_with_any_of_the_ids_is_one(api: ControlApi) -> None:

@@ -41,7 +41,6 @@ REFUSED = [
     "x-api-key: \u00e9",
     "authorization: B\u00e9arer x",
     f"authorization: Token {K}",
-    f"authorization: Bearer x\r\nauthorization: Bearer {K}x",
     "authorization: Bearer " + "k" * 20_000,
     f"x-api-key: {K}{K}",
     f"proxy-authorization: Bearer {K}",

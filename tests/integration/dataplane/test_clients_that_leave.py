@@ -208,20 +208,6 @@ def test_several_prompts_of_an_aborted_stream_are_added_up(
     check_left(plane.last_close(opened), TokenUsage(8, None, 10, None))
 
 
-@pytest.mark.parametrize("is_stream", [True, False])
-def test_a_half_closed_client_counts_as_gone(
-    plane: DataPlaneProcess, engine: ScriptedEngine, is_stream: bool
-) -> None:
-    """The server takes a FIN for leaving; nothing stays open, and nothing is admitted unseen."""
-    engine.reply(Hang())
-    opened = plane.opened
-    client = start(plane, stream=is_stream)
-    engine.wait_request()
-    client.shutdown(socket.SHUT_WR)
-    check_left(plane.last_close(opened), TokenUsage())
-    client.close()
-
-
 def sent_when_still(engine: ScriptedEngine) -> int:
     """Wait until the engine's reply has not moved for a second; return how far it came."""
     sent, still_since = 0, time.monotonic()

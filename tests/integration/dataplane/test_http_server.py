@@ -49,6 +49,15 @@ MALFORMED = {
     "unknown transfer coding": (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n"
     ),
+    "gzip as transfer coding": (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n"
+    ),
+    "chunks in HTTP/1.0": (
+        b"POST /v1/chat/completions HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "two keys": post(extra=b"authorization: Bearer other\r\n"),
+    "two keys of another name": post(extra=b"x-api-key: a\r\nX-API-Key: b\r\n"),
+    "two types": post(extra=b"content-type: text/plain\r\n"),
     "negative length": (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n"
     ),
@@ -81,6 +90,34 @@ def test_what_is_not_http_is_a_400_in_our_shape(
     assert (error["type"], error["code"]) == ("invalid_request_error", "malformed_http")
     assert "callback" not in error["message"]
     assert len(engine.requests) == asked
+
+
+def test_a_body_packed_by_its_transfer_coding_is_a_501(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """RFC 9112 section 6.1; the engine would be sent gzip as if it were JSON."""
+    asked = len(engine.requests)
+    head = post(extra=b"transfer-encoding: gzip, chunked\r\n").partition(b"content-length")[0]
+    reply = exchange(plane, head + b"\r\n3\r\n\x1f\x8b\x08\r\n0\r\n\r\n" + HEALTH)
+    assert reply.startswith(b"HTTP/1.1 501 ")
+    assert b"\r\nconnection: close" in reply
+    assert b'"unsupported_transfer_coding"' in reply
+    assert reply.count(b"HTTP/1.1 ") == 1
+    assert len(engine.requests) == asked
+
+
+def test_a_header_twice_with_one_value_is_one(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    engine.reply_once(whole(encode(chat_reply())))
+    twice = b"content-type: application/json\r\nauthorization: Bearer %b\r\n" % SECRET.encode()
+    reply = exchange(plane, post(extra=twice + b"connection: close\r\n"))
+    assert reply.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_packed_twice_is_called_so(plane: DataPlaneProcess) -> None:
+    twice = b"content-encoding: gzip\r\ncontent-encoding: gzip\r\nconnection: close\r\n"
+    assert b'"unsupported_content_encoding"' in exchange(plane, post(extra=twice))
 
 
 def test_headers_over_the_limit_are_a_431(plane: DataPlaneProcess) -> None:

@@ -1,0 +1,211 @@
+"""The reading half of a client's connection: the parser's callbacks make exchanges of bytes.
+
+llhttp's strict mode refuses what smuggling is made of (two lengths, a length beside chunks, bare
+line feeds, folded headers). We add that a request has exactly one ``host``, no transfer coding but
+chunks, and none of the headers that we act on twice with different values. What stands behind a
+body's last chunk (trailers) is read within the head's limit and dropped: it could be what a proxy
+in front took out of the head.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import httptools
+
+from gateway.dataplane.http.exchange import HttpExchange
+from gateway.dataplane.http.refusals import (
+    MAX_HEAD_BYTES,
+    head_too_large,
+    malformed,
+    no_tunnel,
+    refused_transfer_coding,
+)
+from gateway.dataplane.http.repeated_headers import join_repeated
+from gateway.dataplane.http.without_upgrade import head_without_upgrade
+from gateway.errors import ApiError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gateway.dataplane.http.connection_server import ConnectionServer
+    from gateway.dataplane.http.head import HeaderLines
+
+
+class RequestReader(ABC):
+    """What has been read of a connection's requests, and not been served yet.
+
+    A base of the connection and no part of it: llhttp calls these methods for each header, and a
+    step between them and the connection's fields would be paid each time.
+    """
+
+    __slots__ = (
+        "_fault",
+        "_fed_bytes",
+        "_head_bytes",
+        "_headers",
+        "_is_in_head",
+        "_parser",
+        "_receiving",
+        "_server",
+        "_url",
+        "_waiting",
+        "is_congested",
+        "loop",
+    )
+
+    loop: asyncio.AbstractEventLoop
+    is_congested: bool
+
+    def __init__(self, server: ConnectionServer[Any]) -> None:
+        self._server = server
+        self.loop = server.loop
+        self.is_congested = False
+        self._parser = httptools.HttpRequestParser(self)
+        self._receiving: HttpExchange | None = None  # its body is not whole
+        self._waiting: deque[HttpExchange] = deque()  # pipelined behind the current one
+        self._headers: dict[bytes, bytes] = {}
+        self._url = b""
+        self._head_bytes = 0  # of whole headers
+        self._fed_bytes = 0  # of the head's later reads, while it is not whole; -1: none yet
+        self._is_in_head = False  # or behind a chunk's length, where trailers may come
+        self._fault: ApiError | None = None  # what a callback of the parser raised
+
+    # What the exchanges call.
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Have bytes sent in the loop's next pass."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close at once, unsent bytes included."""
+
+    @abstractmethod
+    def date_line(self) -> HeaderLines:
+        """Return the reply's ``date`` line."""
+
+    # What the connection calls.
+
+    def _is_head_endless(self, fed_bytes: int) -> bool:
+        """Count a read that ended inside a head; say whether the head is over the limit.
+
+        The parser keeps an unfinished header to itself, however long. The read in which a head
+        began is not counted: other requests may fill it.
+        """
+        self._fed_bytes = 0 if self._fed_bytes < 0 else self._fed_bytes + fed_bytes
+        return self._fed_bytes > MAX_HEAD_BYTES
+
+    def _read_past_upgrade(self, data: bytes, head_end: int | None) -> None:
+        """Take requests that ask for another protocol as HTTP/1.1, and read on behind them.
+
+        ``head_end`` is where in ``data`` the parser took the request to end: at its head's end.
+        """
+        unread = memoryview(data)
+        while head_end is not None:
+            asked, unread = self._waiting.pop(), unread[head_end:]
+            if asked.method == "CONNECT":
+                raise httptools.HttpParserError from self._failing(no_tunnel())
+            head = head_without_upgrade(
+                asked.method, self._url, self._parser.get_http_version(), asked.headers
+            )
+            self._parser = httptools.HttpRequestParser(self)
+            self._parser.feed_data(head)
+            self._waiting[-1].keeps_alive = asked.keeps_alive
+            head_end = None
+            try:
+                self._parser.feed_data(unread)
+            except httptools.HttpParserUpgrade as upgrade:
+                head_end = upgrade.args[0]
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Begin a request (httptools' callback)."""
+        self._headers = {}
+        self._url = b""
+        self._head_bytes = 0
+        self._fed_bytes = -1
+        self._is_in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        """Collect the target (httptools' callback)."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect one header (httptools' callback)."""
+        name = name.lower()
+        self._head_bytes += len(name) + len(value) + 4  # colon, space, line end
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise self._failing(head_too_large())
+        headers = self._headers
+        if name in headers:
+            try:
+                headers[name] = join_repeated(name, headers[name], value)
+            except ApiError as error:
+                raise self._failing(error) from None
+        else:
+            headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        """Line the request up (httptools' callback)."""
+        self._is_in_head = False
+        parser = self._parser
+        headers = self._headers
+        self._headers = {}  # of trailers, which nobody reads
+        is_http_1_0 = parser.get_http_version() == "1.0"
+        if b"host" not in headers and not is_http_1_0:
+            raise self._failing(malformed("a request has exactly one Host header"))
+        if b"transfer-encoding" in headers:
+            refusal = refused_transfer_coding(headers[b"transfer-encoding"], is_old=is_http_1_0)
+            if refusal is not None:
+                raise self._failing(refusal)
+        url = self._url
+        if url[:1] != b"/":
+            url = self._read_long_target(url)
+        exchange = HttpExchange(
+            self,
+            method=parser.get_method().decode("ascii"),
+            path=url.partition(b"?")[0].decode("latin-1"),
+            headers=headers,
+            keeps_alive=parser.should_keep_alive() and not self._server.is_draining,
+            is_http_1_0=is_http_1_0,
+        )
+        if not is_http_1_0:
+            exchange.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        self._receiving = exchange
+        self._waiting.append(exchange)
+
+    def on_chunk_header(self) -> None:
+        """Note a chunk's length; behind that of the last one come trailers (httptools' callback)."""
+        self._fed_bytes = -1
+        self._is_in_head = True
+
+    def on_body(self, data: bytes) -> None:
+        """Collect a piece of the body (httptools' callback)."""
+        self._is_in_head = False
+        if self._receiving is not None:
+            self._receiving.add_body(data)
+
+    def on_message_complete(self) -> None:
+        """Note that the request is whole (httptools' callback)."""
+        self._is_in_head = False
+        if self._receiving is not None:
+            self._receiving.end_body()
+            self._receiving = None
+
+    def _read_long_target(self, target: bytes) -> bytes:
+        """Return the path of an absolute target (RFC 9112 section 3.2.2), or "*"."""
+        if self._parser.get_method() == b"CONNECT":
+            return b"/"  # its target is a host and a port; it is refused in any case
+        try:
+            return httptools.parse_url(target).path or b"/"
+        except httptools.HttpParserInvalidURLError:
+            raise self._failing(malformed("its target is no path and no address")) from None
+
+    def _failing(self, error: ApiError) -> ApiError:
+        """Keep what a callback is about to raise: the parser says only that it raised."""
+        self._fault = error
+        return error
