@@ -25,11 +25,16 @@ _LOCAL_FEATURES = ("chat", "completions", "json_schema")
 
 
 def bootstrap_catalog(
-    database_url: str, engine: EngineChoice, offered: FirstRunSecrets, *, admin_email: str
+    database_url: str,
+    engine: EngineChoice,
+    offered: FirstRunSecrets,
+    *,
+    admin_email: str,
+    deployment: str | None = None,
 ) -> BootstrapResult:
     """Make what is missing and point the replica of earlier starts at where the engine is now.
 
-    Raises :class:`OptionError` for an address the catalog refuses, :class:`StartError` when the
+    ``deployment``: the name of the engine's; None: the one of its kind. Raises :class:`OptionError` for an address the catalog refuses, :class:`StartError` when the
     database fails.
     """
     is_local = engine.local_port is not None
@@ -45,10 +50,11 @@ def bootstrap_catalog(
                 route=engine.model,
                 engine_model=engine.model,
                 # A deployment each, so that trying a vLLM does not overwrite the local one.
-                deployment_name="local" if is_local else "vllm",
+                deployment_name=deployment or ("local" if is_local else "vllm"),
                 features=_LOCAL_FEATURES if is_local else None,
                 replica_base_url=engine.base_url,
                 replica_secret=engine.api_key,
+                replica_agent_url=engine.agent_url,
                 input_per_million=_INPUT_PRICE,
                 cached_input_per_million=_CACHED_INPUT_PRICE,
                 output_per_million=_OUTPUT_PRICE,

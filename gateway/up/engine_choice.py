@@ -28,6 +28,7 @@ class EngineChoice:
     model: str
     api_key: str | None
     local_port: int | None  # None: not ours to start
+    agent_url: str | None = None  # of what starts, wakes and stops it
 
 
 def choose_engine(settings: Settings, state: StateDirectory, progress: Progress) -> EngineChoice:
@@ -74,7 +75,7 @@ def _choose_vllm(
             f"The name of the model at {base_url} is unknown: start the engine first, or set"
             " FOREBAY_VLLM_MODEL."
         )
-    return EngineChoice(base_url, model, api_key, None)
+    return EngineChoice(base_url, model, api_key, None, settings.vllm_agent_url)
 
 
 def _ask_model_name(base_url: str, api_key: str | None) -> str:

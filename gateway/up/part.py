@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import http.client
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from gateway.up.errors import StartError
 from gateway.up.leashed_process import LeashedProcess, ProcessSpec
 from gateway.up.log_tail import find_last_line
 
 _PROBE_SECONDS = 2.0
+_AUTHORIZED_SECONDS = 60.0
 _OK = http.client.OK
 _FAILURE_MARKERS = ("ERROR", "CRITICAL", "Error:", "error:", "leash:")
 
@@ -110,6 +113,18 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def is_authorized(base_url: str, secret: str) -> bool:
-    """Tell whether the data plane at ``base_url`` (ends in /v1) accepts the secret."""
-    return _get_status(f"{base_url}/models", {"Authorization": f"Bearer {secret}"}) == _OK
+def is_authorized(base_url: str, secret: str, pause: Callable[[], None]) -> bool:
+    """Tell whether the data plane at ``base_url`` (ends in /v1) accepts the secret.
+
+    Silence says neither: on a busy machine it is asked again, with pauses. Raises
+    :class:`StartError` when it has told nothing for a minute.
+    """
+    give_up_at = time.monotonic() + _AUTHORIZED_SECONDS
+    while time.monotonic() < give_up_at:
+        status = _get_status(f"{base_url}/models", {"Authorization": f"Bearer {secret}"})
+        if status == _OK:
+            return True
+        if status == http.client.UNAUTHORIZED:
+            return False
+        pause()
+    raise StartError("The data plane does not answer; the first key is shown by the next start.")

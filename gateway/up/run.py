@@ -38,6 +38,7 @@ from gateway.up.summary import print_summary, write_ready_file
 from gateway.up.supervisor import StopWanted, Supervisor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from gateway.controlplane.bootstrap import BootstrapResult
 
 _LOG = logging.getLogger("forebay.up")
@@ -82,14 +83,17 @@ class _Bootstrapped:
     is_new_key: bool
     is_new_admin: bool
 
-    def choose_shown(self, base_url: str) -> ShownOnce:
+    def choose_shown(self, base_url: str, pause: Callable[[], None]) -> ShownOnce:
         """Return what to show: what is new, or what a killed start could not show any more.
 
-        The latter is on disk, and the data plane tells whether it was ever committed.
+        The latter is on disk, and the data plane tells whether it was ever committed. Raises
+        :class:`gateway.up.errors.StartError` when it tells nothing.
         """
         secret, password = self.offered.api_key_secret, self.offered.admin_password
-        if not self.is_new_key and not self.is_new_admin and is_authorized(base_url, secret):
-            return ShownOnce(secret, password)
+        if not self.is_new_key and not self.is_new_admin:
+            if is_authorized(base_url, secret, pause):
+                return ShownOnce(secret, password)
+            return ShownOnce()
         return ShownOnce(
             secret if self.is_new_key else None, password if self.is_new_admin else None
         )
@@ -240,7 +244,7 @@ class _Up:
     def _tell(self, bootstrapped: _Bootstrapped) -> None:
         """Print the summary, write the ready file, and only then forget the secrets."""
         assert self._addresses is not None  # noqa: S101 - for the type checker
-        shown = bootstrapped.choose_shown(self._addresses.base_url)
+        shown = bootstrapped.choose_shown(self._addresses.base_url, self._supervisor.pause)
         email, root = self._settings.admin_email, self._state.root
         print_summary(self._addresses, self._model, email, shown, root)
         if self._ready_file is not None:
