@@ -39,6 +39,7 @@ from gateway.up.supervisor import StopWanted, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from gateway.controlplane.bootstrap import BootstrapResult
 
 _LOG = logging.getLogger("forebay.up")
