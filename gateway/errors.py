@@ -14,6 +14,7 @@
     ├── BodyTooLargeError           413
     ├── HeadersTooLargeError        431
     ├── RateLimitedError            429  names the limit that struck (Retry-After)
+    ├── TransferCodingError         501  a transfer coding beside chunked
     ├── EngineFailedError           502  the engine failed or answered nonsense
     ├── UnavailableError            503  starting, draining, journal unavailable (Retry-After)
     └── EngineTooSlowError          504
@@ -121,15 +122,19 @@ class MethodNotAllowedError(ApiError):
 
 
 class BudgetExhaustedError(ApiError):
-    """No money is left; sending it again helps only after a reset or a top-up."""
+    """No money is left, or (with ``retry_after_seconds``) what is left is held by running requests.
+
+    Without it sending again helps only after a reset or a top-up.
+    """
 
     status = 402
     type = "insufficient_quota"
     default_code = "budget_exhausted"
 
     def headers(self) -> list[tuple[str, str]]:
-        """Tell SDKs not to try again by themselves."""
-        return [*super().headers(), ("x-should-retry", "false")]
+        """Tell SDKs not to try again by themselves what only a reset or a top-up helps."""
+        useless = [("x-should-retry", "false")] if self.retry_after_seconds is None else []
+        return [*super().headers(), *useless]
 
 
 class RateLimitedError(ApiError):
@@ -179,6 +184,14 @@ class HeadersTooLargeError(ApiError):
     status = 431
     type = "invalid_request_error"
     default_code = "headers_too_large"
+
+
+class TransferCodingError(ApiError):
+    """The body comes in a transfer coding that we do not unpack."""
+
+    status = 501
+    type = "invalid_request_error"
+    default_code = "unsupported_transfer_coding"
 
 
 class EngineFailedError(ApiError):

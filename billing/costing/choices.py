@@ -126,7 +126,9 @@ def _dedicated(
         return Choice(
             "dedicated", replicas, terms.spare_replicas, 0, 0, None, None, None, None, fault
         )
-    idle = replicas - len(levels) + terms.spare_replicas if levels or replicas else 0
+    idle = terms.spare_replicas if levels or replicas else 0
+    if terms.scaling is None:  # else what no hour needs is never started
+        idle += replicas - len(levels)
     beside = idle * terms.standing_price_per_hour
     costs = tuple(
         beside + sum((level.costs[index] for level in levels), Decimal(0))
@@ -147,7 +149,8 @@ def _best_hybrid(
 ) -> Choice:
     if fault is not None:
         return Choice("hybrid", 0, 0, 0, 0, None, None, None, None, fault)
-    most = len(levels) if terms.max_replicas is None else min(len(levels), terms.max_replicas)
+    bounds = (len(levels), terms.max_replicas, terms.replicas)
+    most = min(bound for bound in bounds if bound is not None)
     cost = best_cost = sum((level.spill_cost for level in levels), Decimal(0))
     base = 0
     for number in range(1, most + 1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.chat import generate, serve_generation
-from gateway.dataplane.engine_errors import read_error_detail
+from gateway.dataplane.engine_errors import lacks_endpoint
 from gateway.dataplane.whole_reply import plain_body, read_usage, whole_answer
 from gateway.errors import InvalidRequestError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import ApiKeyEntry
 
 _ENDPOINT = _FEATURE = "embeddings"
-_NO_ENDPOINT = (404, 405, 501)  # of an engine that serves a model of another kind
 
 
 async def serve_embeddings(
@@ -87,7 +86,7 @@ class VectorGate:
         route, limit_bytes = request.route, plane.config.max_reply_bytes
         reply = connection.take_whole() or await connection.read_all(limit_bytes)
         reply = plain_body(connection, reply, limit_bytes)
-        if connection.status in _NO_ENDPOINT and _is_of_endpoint(reply, route):
+        if lacks_endpoint(connection.status, reply, route):
             error = _cannot_embed(route)
             request.conclude(RequestStatus.REJECTED, error.status, error_code=error.code)
             raise error
@@ -100,12 +99,6 @@ class VectorGate:
             limit_bytes=limit_bytes,
             count=_count_input,
         )
-
-
-def _is_of_endpoint(reply: bytes, route: ServedRoute) -> bool:
-    """Tell an engine without the endpoint from one that misses a model, or a part of the request."""
-    detail = read_error_detail(reply)
-    return detail.param is None and route.engine_model not in (detail.message or "")
 
 
 def _count_input(reply: bytes) -> TokenUsage:

@@ -37,6 +37,8 @@ _NOT_READY_TYPE = "ServiceUnavailableError"  # vLLM's and the local engine's; sa
 CONTEXT_CODE = "context_length_exceeded"
 _CONTEXT = re.compile(r"maximum (?:context|model) length")
 
+_NO_ENDPOINT = (404, 405, 501)  # of an engine that serves a model of another kind
+
 # The client's own doing, with the status of our contract (422 never).
 _CLIENT_STATUSES = {400: 400, 404: 404, 405: 400, 413: 413, 415: 400, 422: 400, 429: 429}
 
@@ -91,6 +93,14 @@ def engine_error(
     if status == 504:
         return EngineTooSlowError("The engine ran out of time.")
     return EngineFailedError(f"The engine failed (status {status}).")
+
+
+def lacks_endpoint(status: int, body: bytes, route: ServedRoute) -> bool:
+    """Tell an engine without the endpoint from one that misses a model, or a part of the request."""
+    if status not in _NO_ENDPOINT:
+        return False
+    detail = read_error_detail(body)
+    return detail.param is None and route.engine_model not in (detail.message or "")
 
 
 def backend_error(error: BackendError) -> ApiError:

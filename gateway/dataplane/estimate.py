@@ -6,9 +6,10 @@ A guess is never billed: it is what admission reserves until the engine's own co
   times the tokens per byte that requests of this key and route had, at their 90th percentile.
 - Input as token ids: so many.
 - Output: the 90th percentile of what this key and route really produced a choice, times the choices,
-  and never more than the client's own ``max_tokens``. A stream that grows beyond is topped up. What
-  ``max_tokens`` has cut off says only that there was more: it is learned as twice as long, and no
-  shorter than the default, so that short bounds teach nothing about a later request without one.
+  and never more than the client's own ``max_tokens``. A stream that grows beyond is topped up. A
+  choice that ``max_tokens`` has cut off says only that there was more: it is learned as twice as
+  long, and no shorter than the default, so that short bounds teach nothing about a later request
+  without one.
 
 A kind that has not been seen often enough yet takes the defaults below.
 """
@@ -135,7 +136,8 @@ class Guess:
         "_images",
         "_kind",
         "_limit",
-        "_size",
+        "_size",  # bytes that the input was guessed by; 0: it was counted
+        "cut_off",  # of several choices, those that the engine says to have ended so; None: unknown
         "input_tokens",
         "longest_tokens",  # of the prompts to embed, each of which has a context; else not set
         "output_tokens",
@@ -160,8 +162,20 @@ class Guess:
         if limit is not None and limit < choice:
             choice = limit
         self.output_tokens = choice * self._choices
-        if not is_one and isinstance(request, EmbeddingRequest):
-            self._take_prompts(request)
+        if not is_one:
+            self.cut_off: int | None = None
+            if isinstance(request, EmbeddingRequest):
+                self._take_prompts(request)
+
+    @property
+    def has_several(self) -> bool:
+        """Whether several choices are asked for."""
+        return self._choices > 1
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the input is no guess but was counted."""
+        return not self._size
 
     def _take_prompts(self, request: EmbeddingRequest) -> None:
         """Count token ids exactly, from which bytes teach nothing; and note the longest prompt."""
@@ -185,11 +199,18 @@ class Guess:
             kind.skipped = 0
         if self._size and not self._images:  # an image's share of the tokens cannot be told
             kind.input_per_mille.add(-(-input_tokens * 1000 // self._size))
-        if self._choices:
-            choice, limit = -(-output_tokens // self._choices), self._limit
-            if limit is not None and choice >= limit:
-                choice = max(2 * choice, DEFAULT_OUTPUT_TOKENS)
-            kind.output.add(choice)
+        choices, limit = self._choices, self._limit
+        if choices:
+            if limit is not None and output_tokens >= limit:
+                cut_off = 1 if choices == 1 else self._count_cut_off(output_tokens, limit)
+                output_tokens += cut_off * max(limit, DEFAULT_OUTPUT_TOKENS - limit)
+            kind.output.add(-(-output_tokens // choices))
+
+    def _count_cut_off(self, output_tokens: int, limit: int) -> int:
+        """Return how many choices were cut off; where no engine said so, how many must have been."""
+        if self.cut_off is not None:
+            return min(self.cut_off, self._choices)
+        return min(max(output_tokens - self._choices * (limit - 1), 0), self._choices)
 
 
 def counted_bytes(body: bytes) -> tuple[int, int]:

@@ -8,6 +8,7 @@ bounded per route in number and in time; who is next says ``queue_order.py``, wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from gateway.dataplane.queue_drain import DrainRate
 from gateway.dataplane.queue_order import MIN_COST, FairOrder
@@ -52,6 +53,11 @@ class FairQueue:
         """Change the capacity; what runs above a lower one runs to its end."""
         self._capacity = _checked(capacity)
         self._fill()
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Take other weights of organizations, by id, also of those that wait; 1 if not named."""
+        if self._order.waiting:
+            self._order.set_weights(weights)
 
     def try_enter(self, cost: float) -> Slot | None:
         """Return a slot if one is free and nobody waits, else None."""
@@ -116,14 +122,14 @@ class FairQueue:
             now=self._loop.time(),
         )
 
-    def take_back(self, slot: Slot, actual_cost: float) -> None:
+    def take_back(self, slot: Slot, actual_cost: float | None) -> None:
         """Take a slot back from who ran in it (``Slot.leave``)."""
         if self._capacity is not None:  # else nobody ever asks
             now = self._loop.time()
             self._drain.record(max(slot.cost, MIN_COST), now - slot.entered_at, now)
-        self.served_cost += actual_cost
-        if slot.ticket is not None and actual_cost != slot.cost:
-            self._order.correct(slot.ticket, max(actual_cost, MIN_COST))
+        self.served_cost += slot.cost if actual_cost is None else actual_cost
+        if slot.ticket is not None:
+            self._order.correct(slot.ticket, actual_cost)
         self._running.discard(slot)
         if self._order.waiting:
             self._fill()
@@ -131,7 +137,7 @@ class FairQueue:
     def take_back_unused(self, slot: Slot) -> None:
         """Take a slot back from who never ran in it (``Slot.withdraw``)."""
         if slot.ticket is not None:
-            self._order.correct(slot.ticket, 0.0)
+            self._order.refund(slot.ticket)
         self._running.discard(slot)
         self._fill()
 
@@ -187,7 +193,7 @@ class FairQueue:
             waiter = ticket.item
             self._free_place(waiter)
             if waiter.is_cancelled:
-                order.correct(ticket, 0.0)
+                order.refund(ticket)
                 continue
             slot = Slot(self, ticket.cost, self._loop.time(), ticket)
             self._running.add(slot)

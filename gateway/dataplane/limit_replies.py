@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -68,7 +69,7 @@ def refusal_error(refusal: Refusal) -> ApiError:
     if refusal.limit is not None:
         return _limit_error(refusal.limit, refusal)
     assert refusal.budget is not None  # noqa: S101  # one of the two is set
-    return budget_error(refusal.budget, resets_at_us=refusal.resets_at_us, nano=refusal.remaining)
+    return _budget_error(refusal.budget, refusal)
 
 
 def _limit_error(limit: RateLimit, refusal: Refusal) -> RateLimitedError:
@@ -104,30 +105,62 @@ def _limit_error(limit: RateLimit, refusal: Refusal) -> RateLimitedError:
     )
 
 
-def budget_error(budget: Budget, *, resets_at_us: int | None, nano: int = 0) -> ApiError:
-    """Return the error that names a budget without room; ``nano`` of it are left."""
-    resets_at = (
-        None
-        if resets_at_us is None
-        else (_EPOCH + timedelta(microseconds=resets_at_us)).isoformat().replace("+00:00", "Z")
-    )
-    if budget.id.startswith(_CREDIT):
-        return BudgetExhaustedError(
-            f"The organization's credit has no room for the request; "
-            f"{format_amount(Decimal(max(nano, 0)).scaleb(-9))} {budget.currency} is left.",
-            code="credit_exhausted",
-            details={
-                "credit": {
-                    "organization_id": budget.scope_id,
-                    "currency": budget.currency,
-                    "remaining": format_amount(Decimal(max(nano, 0)).scaleb(-9)),
-                }
-            },
+def _budget_error(budget: Budget, refusal: Refusal) -> BudgetExhaustedError:
+    """Return the error that names the budget without room, and what of it is only held."""
+    left = _amount_text(refusal.remaining)
+    wait_ms = refusal.retry_after_ms if refusal.is_held else None
+    while_held = ""
+    if wait_ms is not None:
+        while_held = (
+            f" while running requests hold {_amount_text(refusal.held)} {budget.currency} of it;"
+            f" what they do not use is free when they end: try again in about {wait_ms / 1000:g} s"
         )
-    when = "it does not reset by itself" if resets_at is None else f"it resets at {resets_at}"
+    numbers = {"remaining": left, "held": _amount_text(refusal.held), "retry_after_ms": wait_ms}
+    if budget.id.startswith(_CREDIT):
+        whose = "The organization's credit has no room for the request"
+        text = f"{whose}{while_held}; {left} {budget.currency} is left."
+    else:
+        resets = _resets_text(refusal.resets_at_us)
+        text = f"{_name_of(budget)} has no room for the request{while_held}; {resets}."
+    return _told(budget, text, numbers, resets_at_us=refusal.resets_at_us, wait_ms=wait_ms)
+
+
+def ended_budget_error(budget: Budget, *, resets_at_us: int | None) -> BudgetExhaustedError:
+    """Return the error that ends a running answer which its budget has no room to go on with.
+
+    How much is left is not known here: less than the next few tokens cost.
+    """
+    if budget.id.startswith(_CREDIT):
+        text = "The organization's credit has no room for more of this answer, which ends here."
+    else:
+        text = (
+            f"{_name_of(budget)} has no room for more of this answer, which ends here;"
+            f" {_resets_text(resets_at_us)}."
+        )
+    numbers = {"remaining": None, "held": None, "retry_after_ms": None}
+    return _told(budget, text, numbers, resets_at_us=resets_at_us, wait_ms=None)
+
+
+def _told(
+    budget: Budget,
+    text: str,
+    numbers: Mapping[str, str | int | None],
+    *,
+    resets_at_us: int | None,
+    wait_ms: int | None,
+) -> BudgetExhaustedError:
+    wait_seconds = None if wait_ms is None else wait_ms / 1000
+    if budget.id.startswith(_CREDIT):
+        named = {"organization_id": budget.scope_id, "currency": budget.currency}
+        return BudgetExhaustedError(
+            text,
+            code="credit_exhausted",
+            retry_after_seconds=wait_seconds,
+            details={"credit": {**named, **numbers}},
+        )
     return BudgetExhaustedError(
-        f"The {budget.window} budget {budget.name!r} of this {budget.scope}"
-        f" ({budget.amount} {budget.currency}) has no room for the request; {when}.",
+        text,
+        retry_after_seconds=wait_seconds,
         details={
             "budget": {
                 "id": budget.id,
@@ -136,8 +169,30 @@ def budget_error(budget: Budget, *, resets_at_us: int | None, nano: int = 0) -> 
                 "window": budget.window,
                 "amount": budget.amount,
                 "currency": budget.currency,
-                "remaining": format_amount(Decimal(max(nano, 0)).scaleb(-9)),
-                "resets_at": resets_at,
+                **numbers,
+                "resets_at": _time_text(resets_at_us),
             }
         },
     )
+
+
+def _name_of(budget: Budget) -> str:
+    return (
+        f"The {budget.window} budget {budget.name!r} of this {budget.scope}"
+        f" ({budget.amount} {budget.currency})"
+    )
+
+
+def _amount_text(nano: int) -> str:
+    return format_amount(Decimal(max(nano, 0)).scaleb(-9))
+
+
+def _time_text(at_us: int | None) -> str | None:
+    if at_us is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=at_us)).isoformat().replace("+00:00", "Z")
+
+
+def _resets_text(resets_at_us: int | None) -> str:
+    at = _time_text(resets_at_us)
+    return "it does not reset by itself" if at is None else f"it resets at {at}"

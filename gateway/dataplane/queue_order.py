@@ -12,15 +12,16 @@ any more, all tags are forgotten: fairness is a promise among those who wait at 
 
 While two organizations of a class wait without a break, what they were served (cost / weight, as
 estimated) differs by at most the sum of their largest cost / weight. See Goyal, Vin and Cheng,
-"Start-time Fair Queueing" (1996), theorem 1.
+"Start-time Fair Queueing" (1996), theorem 1. What is charged while a request runs, and when it has
+ended, says ``queue_flows.py``.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Generic, TypeVar
+
+from gateway.dataplane.queue_flows import Lane, Ticket
 
 ItemT = TypeVar("ItemT")
 
@@ -30,109 +31,6 @@ BATCH = "batch"
 CLASS_SHARES: Mapping[str, float] = {INTERACTIVE: 0.9, BATCH: 0.1}
 # Cost of the cheapest request, in tokens: one that cost nothing would go first for ever.
 MIN_COST = 1.0
-_HEAP_SLACK = 64  # outdated heap entries and idle organizations that are tolerated
-
-
-class Ticket(Generic[ItemT]):
-    """One request in the order, and afterwards what is needed to correct its cost."""
-
-    __slots__ = ("cost", "flow", "item", "lane", "number", "period", "weight")
-
-    def __init__(
-        self,
-        item: ItemT,
-        lane: _Lane[ItemT],
-        flow: _Flow[ItemT],
-        *,
-        weight: float,
-        cost: float,
-        number: int,
-        period: int,
-    ) -> None:
-        self.item = item
-        self.lane = lane
-        self.flow = flow
-        self.weight = weight
-        self.cost = cost
-        self.number = number
-        self.period = period
-
-
-class _Flow(Generic[ItemT]):
-    """One organization in one class."""
-
-    __slots__ = ("entry_number", "floor", "tag", "tickets")
-
-    def __init__(self) -> None:
-        self.tickets: OrderedDict[int, Ticket[ItemT]] = OrderedDict()
-        self.tag = 0.0
-        self.floor = 0.0  # virtual time since which it has been waiting without a break
-        self.entry_number = -1  # of the one entry in the heap that holds
-
-
-class _Lane(Generic[ItemT]):
-    """One class, and its organizations in the order of their tags."""
-
-    __slots__ = (
-        "entries",
-        "floor",
-        "flows",
-        "heap",
-        "share",
-        "tag",
-        "virtual",
-        "waiting",
-        "waiting_cost",
-    )
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self.tag = 0.0
-        self.floor = 0.0  # as a flow's
-        self.waiting = 0
-        self.waiting_cost = 0.0
-        self.entries = 0  # ever pushed
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, with nobody waiting."""
-        self.virtual = 0.0
-        self.waiting_cost = 0.0
-        self.flows: dict[str, _Flow[ItemT]] = {}
-        self.heap: list[tuple[float, int, _Flow[ItemT]]] = []
-
-    def get_flow(self, organization_id: str) -> _Flow[ItemT]:
-        """Return the organization's flow, a new one if need be."""
-        flow = self.flows.get(organization_id)
-        if flow is None:
-            if len(self.flows) > 2 * self.waiting + _HEAP_SLACK:
-                self._drop_idle_flows()
-            flow = self.flows[organization_id] = _Flow()
-        return flow
-
-    def _drop_idle_flows(self) -> None:
-        # Behind the virtual time a tag says nothing: a new flow begins at the same place.
-        self.flows = {
-            name: flow
-            for name, flow in self.flows.items()
-            if flow.tickets or flow.tag > self.virtual
-        }
-
-    def place(self, flow: _Flow[ItemT]) -> None:
-        """Put a flow that waits where its tag says."""
-        if len(self.heap) > 2 * self.waiting + _HEAP_SLACK:
-            self.heap = [entry for entry in self.heap if entry[1] == entry[2].entry_number]
-            heapq.heapify(self.heap)
-        self.entries += 1
-        flow.entry_number = self.entries
-        heapq.heappush(self.heap, (flow.tag, self.entries, flow))
-
-    def pop_flow(self) -> _Flow[ItemT]:
-        """Take the flow with the lowest tag out of the heap; somebody waits."""
-        while True:
-            _, number, flow = heapq.heappop(self.heap)
-            if number == flow.entry_number:
-                return flow
 
 
 class FairOrder(Generic[ItemT]):
@@ -140,8 +38,8 @@ class FairOrder(Generic[ItemT]):
 
     def __init__(self) -> None:
         self.waiting = 0
-        self._lanes: dict[str, _Lane[ItemT]] = {
-            name: _Lane(share) for name, share in CLASS_SHARES.items()
+        self._lanes: dict[str, Lane[ItemT]] = {
+            name: Lane(share) for name, share in CLASS_SHARES.items()
         }
         self._virtual = 0.0
         self._added = 0
@@ -167,14 +65,13 @@ class FairOrder(Generic[ItemT]):
         lane = self._get_lane(priority)
         if not weight > 0.0:
             raise ValueError(f"weight must be above 0, got {weight}")
-        flow = lane.get_flow(organization_id)
+        flow = lane.get_flow(organization_id, weight)
         cost = max(cost, MIN_COST)
         self._added += 1
         ticket = Ticket(
             item,
             lane,
             flow,
-            weight=weight,
             cost=cost,
             number=self._added,
             period=self._period,
@@ -201,10 +98,12 @@ class FairOrder(Generic[ItemT]):
         lane = min(lanes, key=_tag)
         flow = lane.pop_flow()
         _, ticket = flow.tickets.popitem(last=False)
+        charge = ticket.cost * flow.ratio.value
         self._virtual = max(self._virtual, lane.tag)
-        lane.tag += ticket.cost / lane.share
+        lane.tag += charge / lane.share
         lane.virtual = max(lane.virtual, flow.tag)
-        flow.tag += ticket.cost / ticket.weight
+        flow.tag += charge / flow.weight
+        flow.running_cost += ticket.cost
         if flow.tickets:
             lane.place(flow)
         else:
@@ -220,20 +119,37 @@ class FairOrder(Generic[ItemT]):
             flow.entry_number = -1  # its entry in the heap holds no more
         self._count_out(ticket)
 
-    def correct(self, ticket: Ticket[ItemT], actual_cost: float) -> None:
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Take other weights, by organization, 1 where none is named; for those that wait, too."""
+        for lane in self._lanes.values():
+            for organization_id, flow in lane.flows.items():
+                weight = weights.get(organization_id, 1.0)
+                if weight != flow.weight:
+                    lane.set_weight(flow, weight)
+
+    def correct(self, ticket: Ticket[ItemT], actual_cost: float | None) -> None:
         """Charge what one that was taken really cost, instead of the estimate; once.
 
-        A refund reaches back to where the organization began to wait, and not behind that: it was
-        overcharged while it waited, and must not gain from the time before.
+        None: nobody knows. A refund reaches back to where the organization began to wait, and not
+        behind that: it was overcharged while it waited, and must not gain from the time before.
         """
-        if ticket.period != self._period:
-            return  # that account is closed
-        difference = actual_cost - ticket.cost
-        lane, flow = ticket.lane, ticket.flow
-        lane.tag = max(lane.tag + difference / lane.share, lane.floor)
-        flow.tag = max(flow.tag + difference / ticket.weight, flow.floor)
-        if flow.tickets:
-            lane.place(flow)
+        flow, ratio = ticket.flow, ticket.flow.ratio
+        charged = flow.running_cost * ratio.value
+        flow.running_cost -= ticket.cost
+        if actual_cost is None:
+            return
+        actual_cost = max(actual_cost, MIN_COST)
+        ticket.lane.ratio.learn(actual_cost, ticket.cost)
+        ratio.learn(actual_cost, ticket.cost)
+        if ticket.period == self._period:  # else that account is closed
+            ticket.lane.recharge(flow, actual_cost + flow.running_cost * ratio.value - charged)
+
+    def refund(self, ticket: Ticket[ItemT]) -> None:
+        """Give back the charge of one that was taken and never ran; nothing is learned from it."""
+        flow = ticket.flow
+        flow.running_cost -= ticket.cost
+        if ticket.period == self._period:
+            ticket.lane.recharge(flow, -ticket.cost * flow.ratio.value)
 
     def _count_out(self, ticket: Ticket[ItemT]) -> None:
         lane = ticket.lane
@@ -248,12 +164,12 @@ class FairOrder(Generic[ItemT]):
             for other in self._lanes.values():
                 other.tag = other.floor = 0.0
 
-    def _get_lane(self, priority: str) -> _Lane[ItemT]:
+    def _get_lane(self, priority: str) -> Lane[ItemT]:
         lane = self._lanes.get(priority)
         if lane is None:
             raise ValueError(f"there is no priority class {priority!r}")
         return lane
 
 
-def _tag(lane: _Lane[ItemT]) -> float:
+def _tag(lane: Lane[ItemT]) -> float:
     return lane.tag

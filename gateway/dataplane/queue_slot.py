@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Generator
 from typing import Protocol
 
-from gateway.dataplane.queue_order import Ticket
+from gateway.dataplane.queue_flows import Ticket
 
 
 class SlotOwner(Protocol):
     """What a slot and a waiter need of their queue."""
 
-    def take_back(self, slot: Slot, actual_cost: float) -> None:
+    def take_back(self, slot: Slot, actual_cost: float | None) -> None:
         """Take a slot back from who ran in it."""
 
     def take_back_unused(self, slot: Slot) -> None:
@@ -63,7 +63,7 @@ class Slot:
         """
         queue, self._queue = self._queue, None
         if queue is not None:
-            queue.take_back(self, self.cost if actual_cost is None else actual_cost)
+            queue.take_back(self, actual_cost)
 
     def withdraw(self) -> None:
         """Leave without having used the slot: nothing is charged or measured."""

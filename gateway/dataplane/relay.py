@@ -162,6 +162,9 @@ class StreamRelay:
     async def _end_complete(self, last_frames: bytes) -> None:
         if not self._editor.is_done:
             last_frames += DONE_FRAME  # the answer is whole; clients wait for the mark
+        guess = self._request.guess
+        if guess is not None and guess.has_several:
+            guess.cut_off = self._editor.cut_off
         self._conclude(RequestStatus.COMPLETED, 200)
         try:
             self._end_stream(last_frames)

@@ -1,13 +1,15 @@
 """What a request holds with the limiter: reserved at admission, grown while it streams, settled.
 
-What has no room as it was guessed may begin with less output, where the guess alone is in the way: a
-token limit below it, or a budget of which less is left for a stream, which can be ended in time. An
-answer in one piece cannot: it takes the end of a budget only where the guess is above all of it.
+What has no room as it was guessed may begin with less, where the guess alone is in the way. With less
+output: below a token limit, or on the end of a budget for a stream, which can be ended in time. An
+answer in one piece cannot: it takes the end of a budget only where the guess is above all of it. With
+less input, but no less than half of what was guessed: where a limit or a whole budget is below the
+guess, for as it stands such a request would be refused for ever. An input that was counted is as it is.
 
-The overshoot bound: a request may be charged more than its Hold by what its input was guessed too
-low, by what a stream produces in one :data:`GROW_SECONDS`, and, for an answer in one piece, by what
-it produces beyond the reserved output (never more than the client's ``max_tokens``). Nothing else
-can take a hard budget past its amount.
+The overshoot bound: a request may be charged more than its Hold by what its input takes beyond the
+reserved input (what was guessed too low, and what was shrunk), by what a stream produces in one
+:data:`GROW_SECONDS`, and, for an answer in one piece, by what it produces beyond the reserved output
+(never more than the client's ``max_tokens``). Nothing else can take a hard budget past its amount.
 """
 
 from __future__ import annotations
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
     from billing.pricing.integer_charge import IntegerCharge
     from gateway.dataplane.estimate import Guess
     from gateway.dataplane.limits.types import Limiter, LimitPlan, Refusal
-    from gateway.snapshot.model import Budget
+    from gateway.snapshot.model import Budget, RateLimit
 
 GROW_SECONDS = 0.1  # how often a running stream is compared with what it holds
 _AHEAD_TOKENS = 64  # grown when so little is left
 _GROWTHS = (256, 64, 16, 4)  # tokens asked for at a time; the next smaller when there is no money
 _LEAST_TOKENS = 16  # of output; a budget that has not even so much left refuses
 _MOST_SHRINKS = 8  # others take and give back meanwhile
-_OF_OUTPUT = ("output_tokens", "total_tokens")
+_TOKEN_METRICS = frozenset({"input_tokens", "output_tokens", "total_tokens"})
+_COMPLETED = RequestStatus.COMPLETED  # looking it up in its class costs as much as a comparison
 BILLED_STATUSES = frozenset(
     {
         RequestStatus.COMPLETED,
@@ -47,6 +50,7 @@ class Reservation(Claim):
     """One request's claim, from the question to the settlement."""
 
     __slots__ = (
+        "_guess",
         "_is_asking",
         "_is_stream",
         "_limiter",
@@ -55,6 +59,7 @@ class Reservation(Claim):
         "_price",
         "_shrinks",
         "ended_budget",
+        "is_sent",
         "lines",
     )
 
@@ -86,12 +91,14 @@ class Reservation(Claim):
         self.started_at_us = at_us
         self.state = None
         self._limiter = limiter
+        self._guess = guess
         self._price = price
         self._is_asking = False
         self._is_stream = is_stream
         self._next_growth = 0
         self._shrinks = 0
         self._missing_tokens = 0  # produced beyond what is reserved, when last looked
+        self.is_sent = False  # an engine may have got the request, or some of it
         self.ended_budget: Budget | None = None  # has no money for more output than is reserved
         self.lines = b""  # what every answer of this request says of its limits
 
@@ -123,37 +130,80 @@ class Reservation(Claim):
         return outcome
 
     def _shrink(self, refusal: Refusal) -> bool:
-        """Reserve less output where nothing else is in the way; tell whether to ask again."""
-        limit = refusal.limit
-        if limit is None:
-            least = min(_LEAST_TOKENS, self.output_tokens)
-            room = self._affordable(refusal)
-        elif refusal.retry_after_ms is None and limit.metric in _OF_OUTPUT:  # it would never fit
-            least = 1
-            room = limit.amount - (self.input_tokens if limit.metric == "total_tokens" else 0)
-        else:
-            return False
-        if self._shrinks == _MOST_SHRINKS or not least <= room < self.output_tokens:
+        """Reserve less where the guess alone is in the way; tell whether to ask again."""
+        if self._shrinks == _MOST_SHRINKS:
             return False
         self._shrinks += 1
-        self.output_tokens = room
+        if refusal.limit is None:
+            smaller = self._within_budget(refusal)
+        elif refusal.retry_after_ms is None and refusal.limit.metric in _TOKEN_METRICS:
+            smaller = self._within_limit(refusal.limit)  # else it would never fit
+        else:
+            return False
+        if smaller is None or smaller == (self.input_tokens, self.output_tokens):
+            return False
+        self.input_tokens, self.output_tokens = smaller
         if self._price is not None and self.plan.budgets:
-            self.hold_nano = self._price.nano(self.input_tokens, room)
+            self.hold_nano = self._price.nano(*smaller)
         return True
 
-    def _affordable(self, refusal: Refusal) -> int:
-        """Return how many tokens of output may begin on what is left, beside the input."""
+    def _within_limit(self, limit: RateLimit) -> tuple[int, int] | None:
+        """Return the most input and output that a token limit lets through at once, if any."""
+        tokens, output, most = self.input_tokens, self.output_tokens, limit.amount
+        if limit.metric != "output_tokens":
+            for_input = most - min(1, output) if limit.metric == "total_tokens" else most
+            if tokens > for_input:
+                tokens = for_input
+                if tokens < self._least_input():
+                    return None
+            most -= tokens
+        if limit.metric != "input_tokens" and output > most:
+            output = most
+            if output < 1:
+                return None
+        return tokens, output
+
+    def _within_budget(self, refusal: Refusal) -> tuple[int, int] | None:
+        """Return the most input and output that may begin on what is left of a budget, if any.
+
+        Or else on what others hold of it: not now, but so that it is known when to come back.
+        """
         price, budget = self._price, refusal.budget
-        a_token = 0 if price is None else price.nano(0, 1)
-        if price is None or budget is None or not a_token:
-            return 0
-        if not self._is_stream and self.hold_nano <= budget_nano(budget.amount):
-            return 0
-        return (refusal.remaining - price.nano(self.input_tokens, 0)) // a_token
+        if price is None or budget is None:
+            return None
+        whole = budget_nano(budget.amount)
+        if not self._is_stream and self.hold_nano <= whole:
+            return None
+        return self._within(price, refusal.remaining, whole) or self._within(
+            price, refusal.remaining + refusal.held, whole
+        )
+
+    def _within(self, price: IntegerCharge, left: int, whole: int) -> tuple[int, int] | None:
+        """Return the most input and output that ``left`` of ``whole`` (nano) pays for, if enough."""
+        tokens, output = self.input_tokens, self.output_tokens
+        of_input, of_output = price.nano(1, 0), price.nano(0, 1)
+        least = min(_LEAST_TOKENS, output)
+        if of_input and price.nano(tokens, least) > whole:
+            tokens = min(tokens, (left - least * of_output) // of_input)
+            if tokens < self._least_input():
+                return None
+        if of_output:
+            output = min(output, (left - price.nano(tokens, 0)) // of_output)
+        return None if output < least else (tokens, output)
+
+    def _least_input(self) -> int:
+        """Return how much input must be reserved at least."""
+        guess = self._guess
+        return guess.input_tokens if guess.is_counted else -(-guess.input_tokens // 2)
 
     def cancel(self) -> None:
         """Give everything back, the request's own count too: nothing was sent to an engine."""
         self._limiter.undo(self)
+        self._tell_anew()
+
+    def _tell_anew(self) -> None:
+        """Tell in the answer's headers how the limits stand after what was given back."""
+        self.lines = limit_lines(self._limiter.peek(self.plan))
 
     def settle(
         self, status: RequestStatus, usage: TokenUsage, journal_point: tuple[int, int] | None
@@ -164,7 +214,8 @@ class Reservation(Claim):
             return
         tokens, output = usage.input_tokens, usage.output_tokens
         charge = 0
-        if status is not RequestStatus.COMPLETED and status not in BILLED_STATUSES:
+        is_billed = status is _COMPLETED or status in BILLED_STATUSES
+        if not is_billed:
             tokens = output = 0
         elif tokens is None or output is None:  # unknown: what was reserved stands, until the
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
@@ -178,6 +229,8 @@ class Reservation(Claim):
             charge_nano=charge,
             journal_point=journal_point,
         )
+        if not is_billed:
+            self._tell_anew()
 
     async def follow_price(self, price: IntegerCharge | None) -> bool:
         """Go on at another price, holding more if it is higher; False: that cannot be.

@@ -88,9 +88,7 @@ class StreamEditor:
         self._usage_key = b""
         self._is_continuous = True
         self._before = self._latest = b""
-        self._finished: set[int] = (
-            set()
-        )  # choices that told why they ended, where there are several
+        self._finished: dict[int, str] = {}  # why choices ended, where there are several
 
     @property
     def is_finished(self) -> bool:
@@ -98,6 +96,13 @@ class StreamEditor:
         if self.usage.is_by_choice and not self.is_done:
             return len(self._finished) >= self.usage.choices
         return self.is_done or bool(_FINISH.search(self._before) or _FINISH.search(self._latest))
+
+    @property
+    def cut_off(self) -> int | None:
+        """How many of several choices ``max_tokens`` or the context has ended; None: unknown."""
+        if len(self._finished) < self.usage.choices:
+            return None
+        return sum(reason == "length" for reason in self._finished.values())
 
     @property
     def is_empty(self) -> bool:
@@ -147,7 +152,7 @@ class StreamEditor:
     def _note_finished(self, chunk: Chunk) -> None:
         for choice in chunk.choices or ():
             if choice.finish_reason is not None:
-                self._finished.add(choice.index)
+                self._finished[choice.index] = choice.finish_reason
 
     def _without_usage(self, frames: bytes, last: int) -> bytes:
         """Take usage out of the frames that have it; drop those that have nothing else.

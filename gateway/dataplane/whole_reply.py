@@ -12,8 +12,9 @@ from backends.errors import MalformedReplyError, ReplyTooLargeError
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
-from gateway.dataplane.engine_errors import engine_error
-from gateway.openai_schema.replies import Reply
+from gateway.dataplane.engine_errors import engine_error, lacks_endpoint
+from gateway.errors import ApiError, InvalidRequestError
+from gateway.openai_schema.replies import RepliedChoices, Reply
 
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import ApiKeyEntry
 
 _decode_reply = msgspec.json.Decoder(Reply).decode
+_decode_choices = msgspec.json.Decoder(RepliedChoices).decode
 _GZIP_OR_ZLIB = 47  # zlib's wbits: 15, and 32 to tell the two formats apart by their header
 
 
@@ -44,7 +46,10 @@ def whole_answer(
         body = _unpack(body, encoding, limit_bytes)
     status = connection.status
     if status != 200:
-        error = engine_error(status, body, connection.headers, route)
+        if _knows_model(request) and lacks_endpoint(status, body, route):
+            error: ApiError = _no_such_endpoint(request)
+        else:
+            error = engine_error(status, body, connection.headers, route)
         is_refusal = error.status < 500
         request.conclude(
             RequestStatus.REJECTED if is_refusal else RequestStatus.FAILED,
@@ -54,6 +59,8 @@ def whole_answer(
         raise error
     usage = read_usage(body) if count is None else count(body)
     request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
+    if request.guess is not None and request.guess.has_several:
+        request.guess.cut_off = count_cut_off(body)
     if route.rename is not None:
         body = route.rename.apply(body)
     headers = JSON_TYPE
@@ -76,6 +83,22 @@ def plain_body(connection: EngineConnection, body: bytes, limit_bytes: int) -> b
     return body if encoding == b"identity" else _unpack(body, encoding, limit_bytes)
 
 
+def _knows_model(request: ActiveRequest) -> bool:
+    """Tell whether the engine has listed the model to us, so that we ask it at the right address."""
+    watch = None if request.replica is None else request.replica.watch
+    facts = None if watch is None else watch.facts
+    return facts is not None and request.route.engine_model in facts.models
+
+
+def _no_such_endpoint(request: ActiveRequest) -> ApiError:
+    name, endpoint = request.route.asked.name, request.identity.endpoint
+    return InvalidRequestError(
+        f"The engine of {name!r} does not serve {endpoint}.",
+        code="unsupported_by_model",
+        param="model",
+    )
+
+
 def read_usage(body: bytes) -> TokenUsage:
     """Return the reply's counts; raise when the reply is no JSON object."""
     try:
@@ -87,6 +110,17 @@ def read_usage(body: bytes) -> TokenUsage:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise MalformedReplyError("The engine's reply is not valid JSON.") from None
     return TokenUsage() if usage is None else usage.to_token_usage()
+
+
+def count_cut_off(body: bytes) -> int | None:
+    """Return how many choices ``max_tokens`` or the context has ended; None: it is not told."""
+    try:
+        choices = _decode_choices(body).choices
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not choices or any(choice.finish_reason is None for choice in choices):
+        return None
+    return sum(choice.finish_reason == "length" for choice in choices)
 
 
 def _unpack(body: bytes, encoding: bytes, limit_bytes: int) -> bytes:

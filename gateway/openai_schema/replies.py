@@ -65,6 +65,12 @@ class Reply(msgspec.Struct):
     usage: Usage | None = None
 
 
+class RepliedChoices(msgspec.Struct):
+    """Why the choices of a whole answer ended."""
+
+    choices: list[Choice] | None = None
+
+
 class ErrorDetail(msgspec.Struct):
     """The object inside ``{"error": …}``."""
 

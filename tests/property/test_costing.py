@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from billing.costing.break_even import find_fleet_crossing, list_utilizations
 from billing.costing.choices import compare
+from billing.costing.crossover import CrossoverQuestion, report_crossover
 from billing.costing.dedicated import DedicatedTerms, HourDemand, Scaling
 from billing.costing.demand import make_demand
 from billing.costing.distribution import spread_charges
@@ -17,13 +18,13 @@ from billing.costing.hourly_profile import HourlyProfile, LoadHour, make_profile
 from billing.costing.kv_cache import kv_bytes
 from billing.costing.price_list import ListPrice, charge_at
 from billing.costing.read_model_config import read_model_config
-from billing.costing.replica_capacity import capacity_of_rates
+from billing.costing.replica_capacity import capacity_of_rate, capacity_of_rates
 from billing.costing.token_counts import TokenCounts
 from billing.money import format_amount, parse_price
 from billing.pricing.rate import rate
 from billing.usage.event import TokenUsage
 from tests.factories import model_configs as configs
-from tests.factories.loads import HOUR, MONDAY
+from tests.factories.loads import HOUR, MONDAY, make_hours, make_price
 from tests.factories.prices import make_terms
 
 counts = st.integers(0, 10**8)
@@ -49,6 +50,7 @@ all_terms = st.builds(
     gpus_per_replica=st.integers(1, 8),
     max_utilization=st.integers(1, 100).map(lambda percent: Decimal(percent).scaleb(-2)),
     spare_replicas=st.integers(0, 2),
+    replicas=st.none() | st.integers(1, 14),
     max_replicas=st.none() | st.integers(0, 20),
     committed_price_per_gpu_hour=st.none() | prices,
     scaling=st.none() | st.builds(Scaling, st.integers(0, 7200), st.integers(0, 20_000)),
@@ -107,6 +109,13 @@ def test_the_hours_of_a_choice_add_up_to_its_cost_and_its_fleet(
     assert shares[-1] == 0 or len(shares) == 1
 
 
+def test_what_no_hour_needs_is_never_started() -> None:
+    demand = [HourDemand(MONDAY, Decimal(0), Decimal(0))]
+    terms = DedicatedTerms(price_per_gpu_hour=Decimal(3), replicas=2)
+    assert compare(demand, terms).dedicated.cost == 6
+    assert compare(demand, replace(terms, scaling=Scaling(0, 0))).dedicated.cost == 0
+
+
 @given(demands, all_terms, st.data())
 def test_more_traffic_never_costs_less(
     demand: list[HourDemand], terms: DedicatedTerms, data: st.DataObject
@@ -162,6 +171,29 @@ def test_the_table_and_the_formula_cross_at_the_same_utilization(
     assert fleet.is_reachable == (at_crossing <= 1)
     if rows[0].dedicated_per_million is not None:
         assert (rows[0].dedicated_per_million < price) == (rows[0].cheaper == "dedicated")
+
+
+@given(all_terms, positive_prices, rates, st.lists(st.integers(0, 10**6), min_size=1, max_size=6))
+def test_a_report_s_table_and_its_crossing_agree_spares_included(
+    terms: DedicatedTerms, price: Decimal, rate_: Decimal, outputs: list[int]
+) -> None:
+    report = report_crossover(
+        CrossoverQuestion(
+            make_hours([*outputs, 1]),
+            (make_price(format_amount(price), format_amount(price)),),
+            replace(terms, scaling=None),
+            capacity_of_rate(rate_ * 1000),
+            resamples=0,
+        )
+    )
+    first = report.crossings[0]
+    assert first.spare_replicas == terms.spare_replicas
+    for row in report.utilizations:
+        assert row.dedicated_per_day == first.crossing.cost_per_day
+        far = abs(row.utilization - first.break_even_utilization) > Decimal("1e-40")
+        if far:
+            is_above = row.utilization > first.break_even_utilization
+            assert row.cheaper == ("dedicated" if is_above else "serverless")
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,29 @@ def test_what_a_bound_cut_off_is_learned_as_longer(bound: int) -> None:
     for _ in range(MIN_SAMPLES):
         Guess(short, chat(max_tokens=bound + 1), _BODY).learn(TokenUsage(50, output_tokens=bound))
     assert Guess(short, chat(max_tokens=4000), _BODY).output_tokens <= bound * 1.125 + 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "told", "learned"),
+    [
+        ([100, 100, 100, 10], 3, 195),  # a short one hides nothing: 3 times 256, and 10
+        ([100, 100, 100, 10], None, 78),  # nobody says so, and 4 of 99 would be more
+        ([100, 100, 100, 99], None, 217),
+        ([100, 100, 100, 100], None, 256),
+        ([100, 100, 100, 100], 0, 100),  # the engine says that all ended by themselves
+        ([50, 30, 20, 20], None, 30),
+    ],
+)
+def test_of_several_choices_each_that_was_cut_off_counts_as_longer(
+    lengths: list[int], told: int | None, learned: int
+) -> None:
+    kind = Estimator().kind_of("key_1", "route_1")
+    for _ in range(MIN_SAMPLES):
+        guess = Guess(kind, chat(max_tokens=100, n=4), _BODY)
+        guess.cut_off = told
+        guess.learn(TokenUsage(50, output_tokens=sum(lengths)))
+    found = Guess(kind, chat(max_tokens=4000), _BODY).output_tokens
+    assert learned <= found <= learned * 1.125 + 1
 
 
 def test_an_image_counts_as_one_not_by_its_bytes() -> None:

@@ -33,8 +33,9 @@ BUDGETS = ("bud_key", "bud_project", "bud_organization")
 
 
 class _Guess:
-    def __init__(self, input_tokens: int, output_tokens: int) -> None:
+    def __init__(self, input_tokens: int, output_tokens: int, *, is_counted: bool) -> None:
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
+        self.is_counted = is_counted
 
 
 class _Connection:
@@ -49,7 +50,7 @@ class Request:
     """One admitted request, as the sweep sees it."""
 
     reservation: Reservation
-    guess: _Guess
+    reserved: tuple[int, int]  # input and output at admission, which may be less than was guessed
     is_stream: bool
     real_input: int
     budgets: tuple[str, ...]
@@ -61,17 +62,28 @@ class Request:
     is_settled: bool = False
 
     @property
+    def stream_usage(self) -> Request:
+        return self
+
+    @property
+    def is_known(self) -> bool:
+        return self.is_stream
+
+    def total(self) -> TokenUsage:
+        return TokenUsage(self.real_input, None, self.produced_tokens, None)
+
+    @property
     def charge(self) -> int:
         return self.real_input * IN + self.produced_tokens * OUT
 
     @property
     def bound(self) -> int:
         """What the documents allow it above its hold."""
-        guess = self.guess
-        low_input = max(0, self.real_input - guess.input_tokens) * IN
+        reserved_input, reserved_output = self.reserved
+        low_input = max(0, self.real_input - reserved_input) * IN
         if self.is_stream:
             return low_input + self.most_a_pass * OUT
-        return low_input + max(0, self.produced_tokens - guess.output_tokens) * OUT
+        return low_input + max(0, self.produced_tokens - reserved_output) * OUT
 
 
 class World:
@@ -116,7 +128,11 @@ class World:
         self.numbers += 1
         names = draw(st.lists(st.sampled_from(sorted(self.budgets)), min_size=1, unique=True))
         worker = draw(st.integers(0, len(self.limiters) - 1))
-        guess = _Guess(draw(st.integers(1, 60)), draw(st.integers(1, 300)))
+        guess = _Guess(
+            draw(st.one_of(st.integers(1, 60), st.integers(1, 6_000))),
+            draw(st.integers(1, 300)),
+            is_counted=draw(st.booleans()),
+        )
         is_stream = draw(st.booleans())
         reservation = Reservation(
             self.limiters[worker],
@@ -135,9 +151,14 @@ class World:
             if error.status != 402:
                 raise
             return
-        guess.output_tokens = reservation.output_tokens  # less, where there was no room for all
-        real_input = draw(st.integers(0, 120))
-        request = Request(reservation, guess, is_stream, real_input, tuple(names), worker)
+        reserved = reservation.input_tokens, reservation.output_tokens
+        guessed = guess.input_tokens
+        if reserved[0] < guessed:  # half of it at least, and only where it is above a whole budget
+            assert not guess.is_counted
+            assert 2 * reserved[0] >= guessed
+            assert PRICE.nano(guessed, 16) > min(self.amounts[name] for name in names)
+        real_input = guessed if guess.is_counted else draw(st.integers(0, 2 * guessed))
+        request = Request(reservation, reserved, is_stream, real_input, tuple(names), worker)
         if not is_stream:
             request.produced_tokens = draw(st.integers(0, 600))
         self.running.append(request)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dataplane.queue_order import BATCH, CLASS_SHARES, INTERACTIVE, FairOrder, Ticket
+from gateway.dataplane.queue_flows import Ticket
+from gateway.dataplane.queue_order import BATCH, CLASS_SHARES, INTERACTIVE, FairOrder
 
 COSTS = st.floats(min_value=1.0, max_value=10_000.0)
 WEIGHTS = st.sampled_from([0.5, 1.0, 2.0, 7.0])
@@ -64,7 +65,8 @@ def test_service_of_two_that_wait_differs_by_their_largest_requests(
         name = ticket.item[0]
         if name in left:
             left[name] -= 1
-            served.append((1 if name == "a" else -1) * ticket.cost / ticket.weight)
+            is_a = name == "a"
+            served.append((1 if is_a else -1) * ticket.cost / weights[0 if is_a else 1])
     totals = list(accumulate(served))
     bound = max(costs_a) / weights[0] + max(costs_b) / weights[1]
     # The difference over any span of time, not only since the beginning.

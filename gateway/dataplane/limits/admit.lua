@@ -4,7 +4,18 @@
 -- ARGV: journal, epoch, plan (MessagePack, see encode_plan.py), now input output hold (doubles),
 --       request id, how long a lease lasts (microseconds)
 -- Returns 'STALE', or 1|0 and then doubles, levels... counts... (used others)...: levels before a
--- refused claim, after an admitted one. A refusal changes nothing but what a clock or an amount that changed asks for.
+-- refused claim, after an admitted one; and of a refused one what all workers hold, held...
+-- A refusal changes nothing but what a clock or an amount that changed asks for.
+
+local function held_of(fields)
+  local held = 0
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 5) == 'held:' then
+      held = held + fields[i + 1]
+    end
+  end
+  return held
+end
 
 local state = redis.call('HMGET', KEYS[1], JOURNAL, 'ready')
 if state[1] ~= EPOCH then
@@ -109,5 +120,10 @@ for i = 1, budgets do
   answer[#answer + 1] = window.used
   answer[#answer + 1] = window.others
   at = at + 6
+end
+if not is_admitted then
+  for i = 1, budgets do
+    answer[#answer + 1] = held_of(windows[i].fields)
+  end
 end
 return (is_admitted and '1' or '0') .. struct.pack('<' .. string.rep('d', #answer), unpack(answer))

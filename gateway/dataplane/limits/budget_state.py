@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from billing.budgets.spend_feed import WindowSpend
 from billing.budgets.window import window_at
+from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS
 from gateway.dataplane.limits.types import NANO
 
 if TYPE_CHECKING:
@@ -100,6 +101,13 @@ class WindowState:
             return False
         return self.allowance is None or self.taken + hold <= self.allowance
 
+    def is_only_held(self, hold: int, held: int) -> bool:
+        """Tell whether ``hold`` would be within the amount but for the ``held`` of running requests."""
+        used = self.used - held
+        if not held or used + hold > self.amount or used >= self.amount:
+            return False
+        return self.allowance is None or self.taken - self.held + hold <= self.allowance
+
     def has_room_for_more(self, hold: int) -> bool:
         """Tell whether a running request may hold so much more."""
         if hold <= 0:
@@ -159,6 +167,7 @@ class BudgetState:
         "current",
         "feed",
         "is_hard",
+        "mean_hold_ms",
         "share",
         "windows",
     )
@@ -168,6 +177,7 @@ class BudgetState:
     ) -> None:
         self.feed = _known_spend(budget, feed)
         self.share = share
+        self.mean_hold_ms = FIRST_HOLD_MS  # from admission to settlement
         self.windows: dict[int, WindowState] = {}
         self.change(budget)
         self.current = self.find_window(at_us)

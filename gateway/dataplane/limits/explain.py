@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.dataplane.limits.budget_state import ENDLESS_US
+from gateway.dataplane.limits.hold_time import find_wait_ms
 from gateway.dataplane.limits.types import Outcome, Refusal, Standing
 
 if TYPE_CHECKING:
@@ -65,14 +66,15 @@ def refused(
     plan: ResolvedPlan,
     windows: Sequence[WindowState],
     *,
+    held: Sequence[int],
     levels: Sequence[float],
     counts: Sequence[int],
     wall_us: int,
 ) -> Outcome | None:
     """Return the outcome for a claim that some limit strikes: the one with the longest wait.
 
-    ``levels`` are those before the claim; of budgets, what is known in ``windows``. None if
-    nothing strikes.
+    ``levels`` are those before the claim; of budgets, what is known in ``windows``, and what
+    running requests hold of each. None if nothing strikes.
     """
     costs = _costs(claim)
     struck: list[Refusal] = []
@@ -84,8 +86,8 @@ def refused(
         if count >= lease.amount:
             struck.append(_refused_by_lease(lease, count))
     struck += [
-        _refused_by_budget(window, claim.hold_nano, wall_us)
-        for window in windows
+        _refused_by_budget(window, claim.hold_nano, held_of_it, wall_us)
+        for window, held_of_it in zip(windows, held, strict=True)
         if window.is_hard and not window.has_room(claim.hold_nano)
     ]
     if not struck:
@@ -99,6 +101,7 @@ def refused_elsewhere(
     plan: ResolvedPlan,
     windows: Sequence[WindowState],
     *,
+    held: Sequence[int],
     levels: Sequence[float],
     counts: Sequence[int],
     wall_us: int,
@@ -108,7 +111,9 @@ def refused_elsewhere(
     What this worker knows of the money may be newer by what is on its way; and while not every
     worker has written back, only a share was ours: if nothing strikes any more, it was that.
     """
-    outcome = refused(claim, plan, windows, levels=levels, counts=counts, wall_us=wall_us)
+    outcome = refused(
+        claim, plan, windows, held=held, levels=levels, counts=counts, wall_us=wall_us
+    )
     if outcome is not None:
         return outcome
     requests, tokens = standings(plan, levels)
@@ -120,6 +125,7 @@ def refused_elsewhere(
             remaining=max(0, hard.amount - hard.used),
             requested=claim.hold_nano,
             resets_at_us=None if hard.end_us >= ENDLESS_US else hard.end_us,
+            is_share=True,
         )
     else:
         lease = plan.leases[0]
@@ -162,22 +168,25 @@ def _refused_by_lease(lease: ConcurrencyLimit, count: int) -> Refusal:
     )
 
 
-def _refused_by_budget(window: WindowState, hold: int, wall_us: int) -> Refusal:
+def _refused_by_budget(window: WindowState, hold: int, held: int, wall_us: int) -> Refusal:
     left = window.amount - window.used
     resets_at_us = None if window.end_us >= ENDLESS_US else window.end_us
-    wait_ms: int | None
-    if window.amount <= 0 or hold > window.amount:
-        wait_ms = None
-    elif left > 0 and hold <= left:  # all of the money would do: only a share of it is ours
-        wait_ms = SHARE_WAIT_MS
-    elif resets_at_us is None:
-        wait_ms = None
-    else:
-        wait_ms = max(1, -((wall_us - resets_at_us) // 1000))
+    is_share = left > 0 and hold <= left  # all of the money would do: only a share of it is ours
+    is_held = window.is_only_held(hold, held)
+    waits_ms = []
+    if hold <= window.amount and window.amount > 0 and resets_at_us is not None:
+        waits_ms.append(max(1, -((wall_us - resets_at_us) // 1000)))
+    if is_held:
+        waits_ms.append(find_wait_ms(window.owner.mean_hold_ms))
+    elif is_share:
+        waits_ms.append(SHARE_WAIT_MS)
     return Refusal(
         budget=window.owner.budget,
-        retry_after_ms=wait_ms,
+        retry_after_ms=min(waits_ms, default=None),
         remaining=max(0, left),
         requested=hold,
         resets_at_us=resets_at_us,
+        held=held,
+        is_held=is_held,
+        is_share=is_share,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.counters import Counters
+from gateway.dataplane.limits.hold_time import WEIGHT
 from gateway.dataplane.limits.left_charges import LeftCharges
 from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan, Tightest
 from gateway.dataplane.limits.types import Outcome
@@ -148,10 +149,12 @@ class LocalLimiter:
         for bucket in plan.buckets:
             # A clock that stepped back: waiting is counted from now on, not from a later moment.
             bucket.at_us = min(bucket.at_us, now_us)
+        windows = plan.find_windows(claim.started_at_us)
         outcome = explain.refused(
             claim,
             plan,
-            plan.find_windows(claim.started_at_us),
+            windows,
+            held=[window.held for window in windows],
             levels=[bucket.level_at(now_us) for bucket in plan.buckets],
             counts=[lease.count for lease in plan.leases],
             wall_us=self._wall_us(),
@@ -233,6 +236,9 @@ class LocalLimiter:
                 window.held -= hold
                 window.used += more
                 window.taken += more
+            # One of them learns how long it was: as often as any other, and at a third of the cost.
+            budget = windows[now_us % len(windows)].owner
+            budget.mean_hold_ms += ((now_us - admitted_at_us) / 1000 - budget.mean_hold_ms) * WEIGHT
             if charge_nano:
                 self._unposted.add(journal_point, charge_nano, windows, now_us)
 

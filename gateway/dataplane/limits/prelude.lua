@@ -55,7 +55,7 @@ local function store(key, level, at_us, amount, period_us)
   redis.call('SET', key, struct.pack('<ddd', level, at_us, amount), 'PX', ttl_ms)
 end
 
--- Return what is used of a window as a table: spent, others, mine, used, and the feed's version.
+-- Return what is used of a window as a table: others, mine, used, and what the hash has.
 -- A feed that the caller brings counts where it is newer than the stored one.
 local function money(key, version, spent)
   local fields = redis.call('HGETALL', key)
@@ -78,7 +78,7 @@ local function money(key, version, spent)
     stored_spent = spent
   end
   return {
-    is_empty = #fields == 0, is_newer = is_newer, others = others, mine = mine,
+    fields = fields, is_empty = #fields == 0, is_newer = is_newer, others = others, mine = mine,
     used = stored_spent + others + mine,
   }
 end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ def read_answer(
     for bucket, level in zip(plan.buckets, levels, strict=True):
         bucket.level = level
         bucket.at_us = monotonic_us
+    held = _held_in(reply, calls.answer.size, len(windows))
     known = [window.used for window in windows]
     # It was refused by what Redis knew, which may be a newer feed than ours.
     _set_used(windows, [int(number) for number in numbers[money_at::2]])
@@ -58,12 +60,18 @@ def read_answer(
             claim,
             plan,
             windows,
+            held=held,
             levels=levels,
             counts=[int(number) for number in numbers[leases_at:money_at]],
             wall_us=wall_us(),
         )
     finally:
         _set_used(windows, known)
+
+
+def _held_in(reply: bytes, answer_size: int, windows: int) -> list[int]:
+    """Return what all workers hold of each window: it stands at the end of a refusal."""
+    return [int(held) for held in struct.unpack_from(f"<{windows}d", reply, 1 + answer_size)]
 
 
 def _set_used(windows: Sequence[WindowState], used: Sequence[int]) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hiredis import ReplyError
 
-from gateway.dataplane.limits import explain
 from gateway.dataplane.limits.encode_plan import EncodedPlan
 from gateway.dataplane.limits.local_limiter import LocalLimiter, monotonic_us, wall_us
 from gateway.dataplane.limits.membership import Membership, Places
@@ -83,6 +82,7 @@ class RedisLimiter:
             on_change=self._forget_calls,
             on_places=on_places,
         )
+        self.find_connection = lambda: self._membership.connection  # None: Redis is away
         self._top_ups = TopUps(
             self._book,
             self._membership,
@@ -196,12 +196,7 @@ class RedisLimiter:
 
     def _is_to_wait(self, refusal: Refusal) -> bool:
         """Tell whether a claim on money was refused only because others have yet to write back."""
-        return (
-            refusal.budget is not None
-            and refusal.retry_after_ms == explain.SHARE_WAIT_MS
-            and self.is_shared
-            and not self._membership.is_ready
-        )
+        return refusal.is_share and self.is_shared and not self._membership.is_ready
 
     def _ask_again(self, claim: Claim, future: asyncio.Future[Outcome]) -> None:
         if not future.done():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS, WEIGHT, find_wait_ms
 from gateway.dataplane.limits.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ METRICS = {
     "total_tokens": TOTAL,
 }
 IN_FLIGHT = "in_flight"
-
-_LEAST_WAIT_MS, _FIRST_WAIT_MS, _MOST_WAIT_MS = 1_000, 1_000, 30_000
-_WEIGHT = 0.1  # of the newest request in the learned time
 
 
 class LimitBucket(TokenBucket):
@@ -43,17 +41,13 @@ class LimitBucket(TokenBucket):
 
 
 class ConcurrencyLimit:
-    """Requests in flight under one RateLimit, from admission to settlement.
-
-    When the next of them ends is not known, so what is told to a refused client is an estimate:
-    the mean time that requests of this limit have held their place, between 1 and 30 s.
-    """
+    """Requests in flight under one RateLimit, from admission to settlement."""
 
     __slots__ = ("__weakref__", "amount", "count", "limit", "mean_hold_ms")
 
     def __init__(self, limit: RateLimit, *, share: float) -> None:
         self.count = 0
-        self.mean_hold_ms = float(_FIRST_WAIT_MS)
+        self.mean_hold_ms = FIRST_HOLD_MS
         self.take_limit(limit, share)
 
     def take_limit(self, limit: RateLimit, share: float) -> None:
@@ -65,12 +59,12 @@ class ConcurrencyLimit:
         """Return an estimate of the time until a place is free; None: there is never one."""
         if self.limit.amount <= 0:
             return None
-        return int(min(max(self.mean_hold_ms, _LEAST_WAIT_MS), _MOST_WAIT_MS))
+        return find_wait_ms(self.mean_hold_ms)
 
     def end(self, held_us: int) -> None:
         """Give one place back that was held for so long."""
         self.count -= 1
-        self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * _WEIGHT
+        self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * WEIGHT
 
 
 class ResolvedPlan:

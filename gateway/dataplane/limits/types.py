@@ -74,11 +74,15 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     limit: RateLimit | None = None
     budget: Budget | None = None
     # Milliseconds after which the same claim is admitted if nobody else came; None: it never will
-    # (it is larger than the limit, or the limit is 0, or the budget's window has no end).
+    # (it is larger than the limit, or the limit is 0, or the budget's window has no end). An
+    # estimate where it waits for running requests to end: ``in_flight``, and :attr:`is_held`.
     retry_after_ms: int | None = None
     remaining: int = 0  # of the limit: units; of the budget: nano
     requested: int = 0  # in the same unit
     resets_at_us: int | None = None  # a budget: the end of its window; None for lifetime
+    held: int = 0  # of the budget, by running requests: nano
+    is_held: bool = False  # there was room but for that
+    is_share: bool = False  # of a budget: there was room, but not in this process's share of it
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from functools import partial
 
 import msgspec
 import pytest
@@ -29,8 +31,8 @@ from tests.factories.engine_replies import (
 from tests.factories.snapshots import put_file
 from tests.fixtures.data_plane import DataPlaneProcess
 from tests.fixtures.processes import wait_for
-from tests.fixtures.scripted_engine import Pause, ScriptedEngine
-from tests.integration.dataplane.test_rate_limits import one_shot, served
+from tests.fixtures.scripted_engine import Gate, Pause, ScriptedEngine
+from tests.integration.dataplane.test_rate_limits import one_shot, publish_stranger, served
 
 _numbers = itertools.count(1)
 # The factory's prices: 2.5 EUR a million input tokens, 10 EUR a million output tokens.
@@ -123,6 +125,29 @@ def test_many_at_once_do_not_overspend(paid: DataPlaneProcess, engine: ScriptedE
     assert len(engine.requests) == codes.count(200) >= 3
 
 
+def test_money_that_a_running_request_holds_is_told_as_held(
+    paid: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    secret = publish_stranger(paid, budget("0.0021", scope_id="key_pair"))
+    chat = partial(paid.chat, secret=secret, max_tokens=150)  # 0.0015 and its input
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply(counts=usage(20, 10))))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(chat)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        refused = chat()
+        told = refused.json()["error"]
+        assert (refused.status_code, told["code"]) == (402, "budget_exhausted")
+        assert Decimal(told["budget"]["held"]) > Decimal("0.0015")
+        wait_ms = told["budget"]["retry_after_ms"]
+        assert 1000 <= wait_ms <= 30_000
+        assert refused.headers["retry-after-ms"] == str(wait_ms)
+        assert "x-should-retry" not in refused.headers
+        gate.set()
+        assert running.result().status_code == 200
+    assert chat().status_code == 200
+
+
 def test_what_the_engine_refuses_costs_nothing(
     paid: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:
@@ -194,6 +219,8 @@ def test_a_stream_ends_when_its_money_does(paid: DataPlaneProcess, engine: Scrip
     assert marker["choices"][0]["finish_reason"] == "length"
     assert (marker["id"], marker["model"]) == ("chatcmpl-1", "small")
     assert (error["code"], error["budget"]["amount"]) == ("budget_exhausted", "0.005")
+    assert "no room for more of this answer, which ends here; it resets at" in error["message"]
+    assert error["budget"]["remaining"] is None
     engine.requests[0].wait_left()
     close = paid.close_of(reply)
     assert (close.status, close.error_code) == (RequestStatus.TRUNCATED, "budget_exhausted")

@@ -7,12 +7,23 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpx
 import pytest
 
 from gateway.snapshot.model import Budget, RateLimit
-from tests.factories.engine_replies import answer, chat_reply, error_reply, stream, usage, whole
+from tests.factories.engine_replies import (
+    DONE,
+    answer,
+    chat_reply,
+    chunk,
+    error_reply,
+    stream,
+    total_chunk,
+    usage,
+    whole,
+)
 from tests.factories.snapshots import SECRET, default_keys, digest, make_key
 from tests.fixtures.data_plane import DataPlaneProcess
 from tests.fixtures.processes import wait_for
@@ -20,6 +31,7 @@ from tests.fixtures.scripted_engine import Fin, Gate, Hang, Pause, ScriptedEngin
 from tests.integration.dataplane.test_clients_that_leave import leave, start
 
 _numbers = itertools.count(1)
+TOKENS = "x-ratelimit-remaining-tokens"
 
 
 def limit(
@@ -61,6 +73,17 @@ def served(plane: DataPlaneProcess) -> None:
 def publish(plane: DataPlaneProcess, *limits: RateLimit) -> None:
     plane.publish(limits=limits)
     served(plane)
+
+
+def publish_stranger(plane: DataPlaneProcess, one: RateLimit | Budget) -> str:
+    """Publish a limit or budget with its key, of which nothing was learned; return the secret."""
+    name = one.scope_id.removeprefix("key_")
+    secret = f"fb-test-{name}"
+    keys = {**default_keys(), digest(secret): make_key(name)}
+    is_limit = isinstance(one, RateLimit)
+    plane.publish(keys=keys, **{"limits" if is_limit else "budgets": (one,)})
+    served(plane)
+    return secret
 
 
 def test_a_limit_counts_down_and_refuses_with_its_name(
@@ -189,6 +212,63 @@ def test_a_request_over_the_limit_is_told_that_it_never_fits(limited: DataPlaneP
     assert refused.json()["error"]["code"] == "request_over_rate_limit"
     assert "retry-after" not in refused.headers
     assert refused.headers["x-should-retry"] == "false"
+
+
+def test_a_guess_above_the_limit_is_served_when_the_limit_is_full(
+    limited: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """1,000 tokens are four thousand bytes here, for which 1,200 are guessed."""
+    engine.reply(whole(chat_reply(counts=usage(1000, 20))))
+    secret = publish_stranger(limited, limit("total_tokens", 1050, 60, scope_id="key_wordy"))
+    messages = [{"role": "user", "content": "word" * 1_000}]
+    first, second = [limited.chat(messages=messages, secret=secret) for _ in range(2)]
+    assert (first.status_code, second.status_code) == (200, 429)
+    told = second.json()["error"]
+    assert told["code"] == "rate_limit_exceeded"
+    # All of the limit has to be there again; 1,020 are debited.
+    assert told["limit"]["reset_after_ms"] == pytest.approx(60_000 * 1020 / 1050, abs=3_000)
+
+
+def test_what_no_engine_got_uses_nothing_up(
+    limited: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """Nobody listens there. Half a request that an engine may have got counts."""
+    publish(limited, limit("requests", 2, 86_400), limit("total_tokens", 86_400, 86_400))
+    unreached = [limited.chat(model="dead") for _ in range(4)]
+    assert [one.json()["error"]["code"] for one in unreached] == ["engine_unreachable"] * 4
+    assert [standing(one)[0] for one in unreached] == ["2"] * 4
+    assert {standing(one)[1] for one in unreached} == {"86400"}
+    engine.reply(Fin())
+    broken = limited.chat()
+    assert (broken.status_code, standing(broken)[0]) == (502, "1")
+    assert int(standing(broken)[1] or 0) > 86_390  # of the tokens nothing is used
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_short_choice_hides_none_that_was_cut_off(
+    limited: DataPlaneProcess, engine: ScriptedEngine, *, is_stream: bool
+) -> None:
+    """Three of four are cut off at 100 tokens: who gives no bound is likely to need more."""
+    ends = ["length", "stop", "length", "length"]
+    choices = [
+        {"index": index, "message": {"role": "assistant", "content": "x"}, "finish_reason": end}
+        for index, end in enumerate(ends)
+    ]
+    events = [chunk("x", index=index, counts=usage(10, 1)) for index in range(4)]
+    events += [chunk(index=index, finish=end) for index, end in enumerate(ends)]
+    engine.reply(
+        stream(*events, total_chunk(10, 310), DONE)
+        if is_stream
+        else whole({**chat_reply(counts=usage(10, 310)), "choices": choices})
+    )
+    a_day = limit("total_tokens", 86_400 * 1000, 86_400, scope_id=f"key_short_{is_stream}")
+    secret = publish_stranger(limited, a_day)
+    chat = partial(limited.chat, secret=secret, stream=is_stream)
+    assert [chat(n=4, max_tokens=100).status_code for _ in range(16)] == [200] * 16
+    before = int(limited.get("/v1/models/small", secret).headers[TOKENS])
+    after = int(chat().headers[TOKENS])
+    # (3 times 256 and 10) / 4; a mean of 78 would have been below the bound.
+    assert before - after >= 195
 
 
 def test_a_large_max_tokens_reserves_no_more_than_is_likely(

@@ -6,7 +6,11 @@ import pytest
 
 from billing.budgets.spend_feed import SpendFeed, WindowSpend
 from billing.budgets.window import window_at
-from gateway.dataplane.limits.types import Standing
+from billing.usage.event import RequestStatus, TokenUsage
+from gateway.dataplane.estimate import Guess
+from gateway.dataplane.limits.types import LimitPlan, Standing
+from gateway.dataplane.reservation import Reservation
+from gateway.errors import RateLimitedError
 from tests.factories.limits import (
     JOURNAL,
     SECOND,
@@ -20,6 +24,24 @@ from tests.factories.limits import (
 from tests.fixtures.limiters import LimiterRig
 
 DAY = window_at("daily", "UTC", START_US)
+
+
+class _Guess(Guess):
+    """A guess of bytes that was made already."""
+
+    def __init__(self, input_tokens: int, output_tokens: int) -> None:
+        self.input_tokens, self.output_tokens, self._size = input_tokens, output_tokens, 1
+
+
+async def reserve(rig: LimiterRig, plan: LimitPlan, guess: Guess) -> Reservation:
+    """Return what was admitted, perhaps less than was guessed; raises what the client is told."""
+    reservation = Reservation(
+        *(rig.limiter, plan, guess, None), request_id="req_r", at_us=rig.clock(), is_stream=False
+    )
+    waiting = reservation.ask()
+    while waiting is not None:
+        waiting = reservation.hear(await waiting)
+    return reservation
 
 
 def feed_of(version: int, amount: str, *, covered: tuple[int, int] = (0, 0)) -> SpendFeed:
@@ -176,11 +198,69 @@ async def test_a_hard_budget_holds_at_once(rig: LimiterRig) -> None:
     assert refusal.budget == make_budget("1")
     assert (refusal.remaining, refusal.requested) == (4 * UNIT // 10, 5 * UNIT // 10)
     assert refusal.resets_at_us == DAY.end_us
-    assert refusal.retry_after_ms == (DAY.end_us - START_US) // 1000  # type: ignore[operator]
     rig.settle(claim, charge_nano=UNIT // 10)
     await rig.take(plan, hold_nano=9 * UNIT // 10)
     assert (await rig.ask(plan, hold_nano=0)).refusal is not None  # all of it is held
     assert (await rig.ask(plan, hold_nano=2 * UNIT)).refusal.retry_after_ms is None  # type: ignore[union-attr]
+
+
+async def test_what_is_only_held_comes_back(rig: LimiterRig) -> None:
+    plan = make_plan(make_budget("1"))
+    rig.use_feed(feed_of(1, "0.3"))
+    for seconds in [4] * 60:
+        brief = await rig.take(plan, hold_nano=1)
+        rig.advance(seconds)
+        rig.settle(brief)
+    claim = await rig.take(plan, hold_nano=UNIT // 2)
+    refusal = (await rig.ask(plan, hold_nano=UNIT // 2)).refusal
+    assert refusal is not None
+    assert (refusal.is_held, refusal.held, refusal.remaining) == (True, UNIT // 2, UNIT // 5)
+    assert refusal.retry_after_ms == pytest.approx(4000, abs=10)  # what such requests take
+    refusal = (await rig.ask(plan, hold_nano=8 * UNIT // 10)).refusal  # above all that is not spent
+    assert refusal is not None
+    assert (refusal.is_held, refusal.held) == (False, UNIT // 2)
+    assert DAY.end_us is not None
+    assert refusal.retry_after_ms == (DAY.end_us - rig.clock()) // 1000
+    rig.settle(claim, charge_nano=UNIT // 5)
+    await rig.take(plan, hold_nano=UNIT // 2)
+    assert rig.clock() < DAY.end_us - 2 * SECOND
+    rig.clock.at_us = DAY.end_us - 2 * SECOND  # the window's end comes before that of the Hold
+    refusal = (await rig.ask(plan, hold_nano=UNIT // 2)).refusal
+    assert refusal is not None
+    assert refusal.retry_after_ms == 2000
+
+
+async def test_what_was_charged_does_not_come_back(rig: LimiterRig) -> None:
+    plan = make_plan(make_budget("1", "lifetime"))
+    rig.settle(await rig.take(plan, hold_nano=UNIT // 10), charge_nano=UNIT // 2)
+    claim = await rig.take(plan, hold_nano=UNIT // 4)
+    refusal = (await rig.ask(plan, hold_nano=3 * UNIT // 5)).refusal
+    assert refusal is not None
+    assert (refusal.is_held, refusal.held, refusal.retry_after_ms) == (False, UNIT // 4, None)
+    refusal = (await rig.ask(plan, hold_nano=UNIT // 2)).refusal
+    assert refusal is not None
+    assert (refusal.is_held, refusal.retry_after_ms) == (True, 1000)
+    rig.settle(claim)
+
+
+@pytest.mark.parametrize("amount", [10_500, 6_010])
+async def test_a_guess_above_a_limit_waits_for_all_of_it(rig: LimiterRig, amount: int) -> None:
+    plan = make_plan(make_limit("total_tokens", amount, 60))
+    small = await rig.take(plan, input_tokens=amount // 2, output_tokens=0)
+    large = _Guess(12_021, 256)
+    with pytest.raises(RateLimitedError) as refused:
+        await reserve(rig, plan, large)
+    if amount < 12_021 / 2:
+        assert refused.value.code == "request_over_rate_limit"
+        return
+    wait_seconds = refused.value.retry_after_seconds
+    assert wait_seconds == pytest.approx(30, abs=0.01)
+    rig.settle(small)
+    rig.advance(wait_seconds)
+    reservation = await reserve(rig, plan, large)
+    assert (reservation.input_tokens, reservation.output_tokens) == (amount - 1, 1)
+    reservation.settle(RequestStatus.COMPLETED, TokenUsage(10_000, None, 200), (0, 9))
+    assert rig.limiter.peek(plan).tokens == Standing(amount, amount - 10_200, 58_286)
 
 
 @pytest.mark.parametrize("hold_nano", [0, 1])

@@ -111,6 +111,27 @@ async def test_a_hard_budget_is_never_exceeded(limiters: list[RedisLimiter]) -> 
     assert refused == WORKERS * CLAIMS - 50
 
 
+async def test_what_others_hold_is_told_as_held(limiters: list[RedisLimiter]) -> None:
+    """Whoever is asked: what all workers hold comes back, what they have charged does not."""
+    plan = make_plan(make_budget("1", "lifetime"))
+    claims = [claim_on(plan, UNIT // 5) for _ in limiters]
+    for limiter, claim in zip(limiters, claims, strict=True):
+        assert (await limiter.admit(claim)).refusal is None
+    settle(limiters[0], claims[0], UNIT // 10)
+    asked = claim_on(plan, 4 * UNIT // 10)
+    held = [UNIT // 5 * running for running in (3, 2, 1)]
+    for expected, limiter, claim in zip(held, limiters[1:], claims[1:], strict=True):
+
+        async def is_told(expected: int = expected) -> bool:
+            refusal = (await limiters[0].admit(asked)).refusal
+            assert refusal is not None
+            assert refusal.is_held == (refusal.held > 0)
+            return refusal.held == expected
+
+        await until(is_told)
+        settle(limiter, claim, UNIT // 5)
+
+
 async def test_a_dead_workers_holds_are_dropped_and_its_charges_kept(
     limiters: list[RedisLimiter], valkey_url: str
 ) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.dataplane.limit_replies import limit_lines, refusal_error
+from gateway.dataplane.limit_replies import ended_budget_error, limit_lines, refusal_error
 from gateway.dataplane.limits.types import Outcome, Refusal, Standing
 from gateway.snapshot.model import Budget, RateLimit
 
@@ -94,6 +94,8 @@ def test_a_budget_is_named_with_its_reset() -> None:
         "amount": "12.5",
         "currency": "EUR",
         "remaining": "1.250000001",
+        "held": "0",
+        "retry_after_ms": None,
         "resets_at": "2026-11-30T00:53:20Z",
     }
     assert dict(error.headers()) == {"x-should-retry": "false"}
@@ -103,5 +105,50 @@ def test_credit_is_told_as_credit() -> None:
     rule = Budget("crd_org_1", "credit", "organization", "org_1", "lifetime", "120", "EUR")
     told = json.loads(refusal_error(Refusal(budget=rule, remaining=5_000_000_000)).body())["error"]
     assert told["code"] == "credit_exhausted"
-    assert told["credit"] == {"organization_id": "org_1", "currency": "EUR", "remaining": "5"}
+    assert told["credit"] == {
+        "organization_id": "org_1",
+        "currency": "EUR",
+        "remaining": "5",
+        "held": "0",
+        "retry_after_ms": None,
+    }
     assert "120" not in told["message"]  # the rule's own amount means nothing to a client
+
+
+@pytest.mark.parametrize("name", ["bud_1", "crd_org_1"])
+def test_money_that_is_only_held_is_told_with_when_to_come_back(name: str) -> None:
+    budget = Budget(name, "team", "organization", "org_1", "lifetime", "120", "EUR")
+    refusal = Refusal(
+        budget=budget,
+        retry_after_ms=2_500,
+        remaining=10_000_000,
+        held=500_000_000,
+        is_held=True,
+    )
+    error = refusal_error(refusal)
+    told = json.loads(error.body())["error"]
+    numbers = told["credit" if name.startswith("crd_") else "budget"]
+    assert error.status == 402
+    assert (numbers["remaining"], numbers["held"], numbers["retry_after_ms"]) == (
+        *("0.01", "0.5", 2500),
+    )
+    assert "running requests hold 0.5 EUR of it" in told["message"]
+    assert "try again in about 2.5 s" in told["message"]
+    assert dict(error.headers()) == {"retry-after": "3", "retry-after-ms": "2500"}
+    # Spent: only the reset or a payment helps, also while something is held.
+    spent = refusal_error(Refusal(budget=budget, retry_after_ms=9_000, held=5))
+    assert dict(spent.headers()) == {"x-should-retry": "false"}
+    assert "hold" not in spent.message
+
+
+@pytest.mark.parametrize("name", ["bud_1", "crd_org_1"])
+def test_the_end_of_an_answer_names_its_budget_and_no_request(name: str) -> None:
+    budget = Budget(name, "team", "key", "key_1", "daily", "12.5", "EUR")
+    error = ended_budget_error(budget, resets_at_us=1_796_000_000_000_000)
+    told = json.loads(error.body())["error"]
+    assert "no room for more of this answer, which ends here" in told["message"]
+    assert "request" not in told["message"]
+    numbers = told["credit" if name.startswith("crd_") else "budget"]
+    assert (numbers["remaining"], numbers["held"], numbers["retry_after_ms"]) == (None, None, None)
+    if name == "bud_1":
+        assert numbers["resets_at"] == "2026-11-30T00:53:20Z"

@@ -1,4 +1,4 @@
-"""A guess alone refuses nobody: what has no room for all of it begins with less."""
+"""What has no room for all that was guessed begins with less, where the guess alone is in the way."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ PRICE = IntegerCharge(
 class Guessed(Guess):
     """A guess that was made already."""
 
-    def __init__(self, input_tokens: int, output_tokens: int) -> None:
+    def __init__(self, input_tokens: int, output_tokens: int, *, is_counted: bool = False) -> None:
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
+        self._size = 0 if is_counted else 1
 
 
 def make_limiter() -> LocalLimiter:
@@ -56,12 +57,57 @@ def test_a_limit_below_the_guess_reserves_what_it_is(metric: str, reserved: int)
     assert refused.value.retry_after_seconds is not None
 
 
-def test_an_input_beyond_the_limit_never_fits() -> None:
-    limiter = make_limiter()
-    for metric in ("input_tokens", "total_tokens"):
-        with pytest.raises(RateLimitedError) as refused:
-            ask(limiter, make_plan(make_limit(metric, 200)), Guessed(200 + 1, 10))
-        assert refused.value.code == "request_over_rate_limit"
+@pytest.mark.parametrize(("metric", "reserved"), [("input_tokens", 200), ("total_tokens", 199)])
+def test_a_guessed_input_is_believed_by_half(metric: str, reserved: int) -> None:
+    plan = make_plan(make_limit(metric, 200))
+    for guess in (201, 2 * reserved):
+        assert ask(make_limiter(), plan, Guessed(guess, 10)).input_tokens == reserved
+    for refused in (Guessed(2 * reserved + 1, 10), Guessed(201, 10, is_counted=True)):
+        with pytest.raises(RateLimitedError) as told:
+            ask(make_limiter(), plan, refused)
+        assert told.value.code == "request_over_rate_limit"
+    assert ask(make_limiter(), plan, Guessed(reserved, 1, is_counted=True)).output_tokens == 1
+
+
+@pytest.mark.parametrize("real", [100, 10_000, 16_000])
+def test_what_was_guessed_too_high_is_served_and_debited_as_it_was(real: int) -> None:
+    """The next waits for what this one really took, as long as it is told and no longer."""
+    clock = SetClock()
+    limiter = LocalLimiter("jrn_1", monotonic_us=clock, wall_us=clock)
+    plan = make_plan(make_limit("input_tokens", 10_500))
+    first = ask(limiter, plan, Guessed(12_021, 256))
+    with pytest.raises(RateLimitedError) as refused:  # it has all of the limit while it runs
+        ask(limiter, plan, Guessed(1, 1))
+    assert refused.value.retry_after_seconds is not None
+    first.settle(RequestStatus.COMPLETED, TokenUsage(real, None, 20), (0, 1))
+    with pytest.raises(RateLimitedError) as refused:
+        ask(limiter, plan, Guessed(12_021, 256))
+    wait_seconds = refused.value.retry_after_seconds
+    assert wait_seconds == pytest.approx(60 * real / 10_500, abs=0.001)
+    clock.advance(wait_seconds - 0.001)
+    with pytest.raises(RateLimitedError):
+        ask(limiter, plan, Guessed(12_021, 256))
+    clock.advance(0.001)
+    assert ask(limiter, plan, Guessed(12_021, 256)).input_tokens == 10_500
+
+
+def test_an_input_above_a_whole_budget_takes_its_end() -> None:
+    limiter, plan = make_limiter(), make_plan(make_budget("0.2", "lifetime"))
+    first = ask(limiter, plan, Guessed(210, 100))  # 0.21, and 0.064 for the least output
+    assert (first.input_tokens, first.output_tokens) == (136, 16)
+    assert first.hold_nano == 2 * UNIT // 10
+    first.settle(RequestStatus.COMPLETED, TokenUsage(20, None, 2), (0, 1))  # 0.028
+    for refused in (Guessed(217, 100), Guessed(185, 100, is_counted=True)):
+        with pytest.raises(BudgetExhaustedError):  # less than half is left; above all of it
+            ask(limiter, plan, refused)
+    assert ask(limiter, plan, Guessed(216, 100)).input_tokens == 108
+
+
+def test_an_input_within_the_budget_is_not_shrunk_to_its_end() -> None:
+    limiter, plan = make_limiter(), make_plan(make_budget("0.2", "lifetime"))
+    ask(limiter, plan, Guessed(100, 10))
+    with pytest.raises(BudgetExhaustedError):
+        ask(limiter, plan, Guessed(120, 10))
 
 
 def test_the_end_of_a_budget_is_held_by_one() -> None:
@@ -85,6 +131,21 @@ def test_an_answer_in_one_piece_takes_the_end_only_of_a_budget_below_the_guess()
     with pytest.raises(BudgetExhaustedError):  # 0.32 is left, which may be too little for it
         ask(limiter, plan, Guessed(50, 90), is_stream=False)
     assert ask(limiter, plan, Guessed(50, 60), is_stream=False).output_tokens == 60
+
+
+@pytest.mark.parametrize(("guess", "is_stream"), [((50, 256), True), ((900, 20), False)])
+def test_what_others_hold_of_the_end_is_told_as_held(
+    guess: tuple[int, int], *, is_stream: bool
+) -> None:
+    """Also where all of the guess would not fit: it may begin with less when they have ended."""
+    limiter, plan = make_limiter(), make_plan(make_budget("0.6", "lifetime"))
+    other = ask(limiter, plan, Guessed(300, 60, is_counted=True))  # 0.54
+    with pytest.raises(BudgetExhaustedError) as refused:
+        ask(limiter, plan, Guessed(*guess), is_stream=is_stream)
+    assert refused.value.retry_after_seconds == 1.0
+    assert refused.value.details["budget"]["held"] == "0.54"  # type: ignore[index]
+    other.settle(RequestStatus.COMPLETED, TokenUsage(5, None, 1), (0, 1))
+    ask(limiter, plan, Guessed(*guess), is_stream=is_stream)
 
 
 def test_too_little_for_sixteen_tokens_is_nothing() -> None:
