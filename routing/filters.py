@@ -27,6 +27,7 @@ class Obstacle(StrEnum):
     TRIED = "tried"  # in an earlier attempt of this request
     LACKS_FEATURE = "lacks_feature"
     LACKS_ADAPTER = "lacks_adapter"
+    LACKS_MODEL = "lacks_model"  # by its own list; it may take a name that it does not list
     CONTEXT_TOO_SHORT = "context_too_short"
     FAILED = "failed"
     STARTING = "starting"
@@ -46,12 +47,17 @@ LAST_RESORT_RANKS = {
     Obstacle.BREAKER_OPEN: 5,
     Obstacle.STARTING: 5,
     Obstacle.FAILED: 5,
+    Obstacle.LACKS_MODEL: 6,
 }
 _STATES = {
     ReplicaState.STARTING: Obstacle.STARTING,
     ReplicaState.SLEEPING: Obstacle.SLEEPING,
     ReplicaState.FAILED: Obstacle.FAILED,
+    ReplicaState.LACKS_MODEL: Obstacle.LACKS_MODEL,
 }
+
+
+_BROKEN_STATES = (ReplicaState.FAILED, ReplicaState.LACKS_MODEL)
 
 
 def find_obstacle(
@@ -100,6 +106,19 @@ def _find_breaker_obstacle(view: LoadView, now: float) -> Obstacle | None:
     if breaker.open_until is None or breaker.is_allowing(now):
         return None
     return Obstacle.BREAKER_OPEN
+
+
+def are_all_broken(views: Sequence[LoadView], now: float) -> bool:
+    """Tell whether none of ``views`` is thought to work: each has failed, or its breaker is open.
+
+    A breaker that would let one request through to try it is a chance, and no broken replica.
+    """
+    return all(
+        view.is_draining
+        or view.state in _BROKEN_STATES
+        or (view.breaker.open_until is not None and not view.breaker.is_allowing(now))
+        for view in views
+    )
 
 
 def _is_full(view: LoadView) -> bool:

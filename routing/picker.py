@@ -7,9 +7,17 @@ from collections.abc import Collection, Sequence
 
 from routing.decision import Decision, Scores
 from routing.filters import LAST_RESORT_RANKS, Obstacle, find_longest, find_obstacle
+from routing.fleet_memory import (
+    SAMPLE,
+    SCORED_AT_MOST,
+    FleetMemory,
+    Homes,
+    find_home,
+    recall,
+)
 from routing.load_view import LoadView
 from routing.policies import PickWeights
-from routing.prefix_index import BLOCK_BYTES, BLOCK_ENDS, PrefixIndex
+from routing.prefix_index import BLOCK_BYTES, BLOCK_ENDS
 from routing.scorers import (
     score_adapter,
     score_home,
@@ -18,43 +26,17 @@ from routing.scorers import (
     score_load,
     score_prefix,
     score_session,
+    score_session_home,
     work_of,
 )
-from routing.sessions import SessionTable
-from routing.types import ReplicaState, RequestShape
+from routing.types import RequestShape
 
-__all__ = ["Decision", "FleetMemory", "choose"]
+__all__ = ["SAMPLE", "SCORED_AT_MOST", "Decision", "FleetMemory", "choose", "find_home"]
 
-SCORED_AT_MOST = 24  # up to here all are looked at
-SAMPLE = 16  # of more, so many by chance, and who has the prefix or the session
 # So close to the best total, two are equally good for all we know; chance keeps workers that know
 # the same from all running to one replica.
 MARGIN = 0.05
 TIE = 0.01  # so close, the one drawn first: the last digits must not decide
-_HOME_FACTOR = 0x9E3779B1  # odd, about 2**32 divided by the golden ratio: mixes the high bits
-
-
-class FleetMemory:
-    """What one worker remembers of what it sent to a deployment: prompts and sessions."""
-
-    __slots__ = ("prefix", "sessions")
-
-    def __init__(self) -> None:
-        self.prefix = PrefixIndex()
-        self.sessions = SessionTable()
-
-    def record(self, view: LoadView, shape: RequestShape) -> None:
-        """A request of this shape is sent to ``view``; call it with each attempt."""
-        if shape.blocks:
-            self.prefix.record(
-                view.replica_id, shape.blocks, kv_capacity_tokens=view.kv_capacity_tokens
-            )
-        if shape.session is not None:
-            self.sessions.record(shape.session, view.replica_id)
-
-    def forget(self, replica_id: str) -> None:
-        """The replica has lost what it had read: it restarted, slept or is gone."""
-        self.prefix.forget(replica_id)
 
 
 def choose(
@@ -81,24 +63,22 @@ def choose(
             obstacle in LAST_RESORT_RANKS or obstacle is Obstacle.CONTEXT_TOO_SHORT
         )
         return Decision(view, last_resort=obstacle) if is_tried_all_the_same else None
-    matches, holder, home = _recall(views, shape, policy, memory)
+    matches, homes = recall(views, shape, policy, memory)
     looked_at = views
     if len(views) > SCORED_AT_MOST:
-        looked_at = _sample(views, matches, (holder, home), rng)
+        looked_at = _sample(views, matches, homes, rng)
     candidates, passed_over, last_resort = _filter(looked_at, shape, now, tried)
     if last_resort is not None and looked_at is not views:  # others may be better
         looked_at = views
         candidates, passed_over, last_resort = _filter(views, shape, now, tried)
         if len(candidates) > SCORED_AT_MOST:
-            candidates = _sample(candidates, matches, (holder, home), rng)
+            candidates = _sample(candidates, matches, homes, rng)
     if not candidates:
         return None
     if len(candidates) == 1:
         view, scores = candidates[0], []
     else:
-        scores = _score(
-            candidates, shape, policy, now=now, matches=matches, holder=holder, home=home
-        )
+        scores = _score(candidates, shape, policy, now=now, matches=matches, homes=homes)
         view = candidates[_draw(candidates, scores, rng)]
     cached_tokens = 0
     if matches and (units := matches.get(view.replica_id)) is not None:
@@ -112,25 +92,6 @@ def choose(
         passed_over=passed_over,
         unseen=len(views) - len(looked_at),
     )
-
-
-def _recall(
-    views: Sequence[LoadView],
-    shape: RequestShape,
-    policy: PickWeights,
-    memory: FleetMemory | None,
-) -> tuple[dict[str, int], str | None, str | None]:
-    """Return who has read how much of the prompt, who served its session, and where it is at home."""
-    matches: dict[str, int] = {}
-    holder = home = None
-    if memory is not None:
-        if shape.blocks and policy.prefix:
-            matches = memory.prefix.match(shape.blocks)
-        if shape.session is not None and policy.session:
-            holder = memory.sessions.find(shape.session)
-    if shape.home_key is not None and not matches and policy.prefix:
-        home = find_home(views, shape.home_key)
-    return matches, holder, home
 
 
 def _filter(
@@ -168,8 +129,7 @@ def _score(
     *,
     now: float,
     matches: dict[str, int],
-    holder: str | None,
-    home: str | None,
+    homes: Homes,
 ) -> list[Scores]:
     works = _works(candidates)
     least = min(works)
@@ -178,6 +138,7 @@ def _score(
     best_ttft = min([view.ttft for view in candidates if view.ttft is not None], default=0.0)
     tokens_per_unit = _tokens_per_unit(shape) if matches else 0.0
     adapter = shape.adapter
+    home, holder, session_home = homes
     scored: list[Scores] = []
     for view, work in zip(candidates, works, strict=True):
         excess = work - least
@@ -196,6 +157,8 @@ def _score(
             latency = score_latency(ttft - best_ttft, now - view.ttft_at)
         if holder is not None:
             session = score_session(view.replica_id, holder)
+        elif session_home is not None and view.replica_id == session_home:
+            session = score_session_home(excess)
         if adapter is not None:
             fits = score_adapter(view, adapter)
         total = (
@@ -214,23 +177,6 @@ def _tokens_per_unit(shape: RequestShape) -> float:
     """Return how many of the prompt's tokens are in one unit of what the index tells."""
     units = shape.prompt_bytes / BLOCK_BYTES or BLOCK_ENDS[len(shape.blocks) - 1]
     return shape.input_tokens / units
-
-
-def find_home(views: Sequence[LoadView], key: int) -> str | None:
-    """Return the replica where every worker would have this beginning read first; None: none can.
-
-    The highest of each replica's own hash of ``key``: a replica that comes or goes changes only
-    what is its own. Of many, those after a place that the key names, so that it costs no more.
-    """
-    if len(views) > SCORED_AT_MOST:
-        first = key % len(views)
-        views = views[first : first + SAMPLE]
-    home, highest = None, -1
-    for view in views:
-        value = ((key ^ view.home_seed) * _HOME_FACTOR) & 0xFFFFFFFF
-        if value > highest and view.state is ReplicaState.READY and not view.is_draining:
-            home, highest = view.replica_id, value
-    return home
 
 
 def _works(candidates: Sequence[LoadView]) -> list[float]:

@@ -138,6 +138,11 @@ class ReplicaTracker:
         """Whether the next probe should come soon: the last failed, and it is not decided yet."""
         return 0 < self.failed_probes < FAILED_PROBES and self._base in _SERVING
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has failed because nothing answers: it can be reached, and says not even no."""
+        return self._base is ReplicaState.FAILED and self._last_health is Health.SILENT
+
     def note_success(self) -> None:
         """A request got what it wanted of this replica, or a part of it."""
         self.failed_probes = 0

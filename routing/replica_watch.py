@@ -1,8 +1,8 @@
 """One replica that is probed: the questions, and what is made of the answers.
 
 A probe is ``/health``, then ``/metrics`` on the same kept connection, and once a minute and after
-each start ``/v1/models``. Everything is bounded in time and size, and what cannot be read counts as
-not said: an engine without metrics is as good as any.
+each start ``/v1/models``, more often while that lacks the model. Everything is bounded in time and
+size, and what cannot be read counts as not said: an engine without metrics is as good as any.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from routing.replica_state import Health, ProbeResult, ReplicaTracker
 from routing.types import ReplicaState
 
 _FACTS_SECONDS = 60.0
+_MISSING_MODEL_SECONDS = 5.0  # until an engine is asked again that does not list our model
 _UNTOLD_SECONDS = 60.0  # what an engine does not have (404) is asked for again so much later
 _DOUBT_SHARE = 0.25  # of the interval, until it is clear whether a replica has failed
 _JITTER = 0.1
@@ -90,8 +91,10 @@ class ReplicaWatch:
         on_facts: Callable[[EngineFacts], None] | None,
         times: ProbeTimes,
         agent: AgentWatch | None = None,
+        model: str | None = None,
     ) -> None:
         self.replica_id = replica_id
+        self._model = model
         self.facts: EngineFacts | None = None
         self.metrics: EngineMetrics = NO_METRICS
         self.task: asyncio.Task[None] | None = None
@@ -144,6 +147,11 @@ class ReplicaWatch:
     def is_asleep_inside(self) -> bool:
         """Whether its process lives and sleeps: it takes requests, and holds them until it is woken."""
         return self._view.state is ReplicaState.SLEEPING and not self._tracker.is_stopped
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has failed and answers nothing: what it holds will hardly be answered."""
+        return self._tracker.is_silent
 
     # What the prober calls.
 
@@ -275,13 +283,16 @@ class ReplicaWatch:
             self.facts = facts
             if self._on_facts is not None:
                 self._on_facts(facts)
+            if self._model is not None:
+                self._tracker.is_model_missing = facts.names_others_than(self._model)
+                before, self._view.state = self._view.state, self._tracker.state
+                self._log_change(before)
+        if self._tracker.is_model_missing:
+            self._facts_due_at = now + _MISSING_MODEL_SECONDS
 
     async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:
+        seconds = self._times.timeout_seconds
         answered = await ask(
-            self._endpoint,
-            "GET",
-            path,
-            timeout_seconds=self._times.timeout_seconds,
-            limit_bytes=limit_bytes,
+            self._endpoint, "GET", path, timeout_seconds=seconds, limit_bytes=limit_bytes
         )
         return answered.status, answered.body

@@ -45,14 +45,18 @@ class RetryBudget:
 
     def try_take(self, now: float) -> bool:
         """Take what one retry costs; False: there is not enough, answer with the failure."""
-        if self._share <= 0.0:
+        if self.count_whole(now) < 1:
             return False
+        self._tokens -= 1.0
+        return True
+
+    def count_whole(self, now: float) -> int:
+        """Return how many retries would be let through now."""
+        if self._share <= 0.0:
+            return 0
         passed = now - self._updated_at
         if passed > 0.0:
             self._updated_at = now
             if self._tokens < FLOOR_TOKENS:
                 self._tokens = min(self._tokens + passed * FLOOR_PER_MINUTE / 60.0, FLOOR_TOKENS)
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
+        return int(self._tokens)

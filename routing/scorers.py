@@ -95,6 +95,14 @@ def score_session(replica_id: str, holder_id: str | None) -> float:
     return 1.0 if replica_id == holder_id else 0.0
 
 
+def score_session_home(excess_tokens: float) -> float:
+    """1 where all workers have such a session begin, unless others are less busy.
+
+    As much as where it was served before: so much that whichever worker it meets sends it there.
+    """
+    return 1.0 if excess_tokens <= HOME_TOKENS else 0.0
+
+
 def score_adapter(view: LoadView, adapter: str | None) -> float:
     """1 where the adapter is in use already, so that none has to be loaded."""
     loaded = view.loaded_adapters

@@ -12,6 +12,7 @@ class ReplicaState(StrEnum):
     STARTING = "starting"  # never yet ready, or back and loading its model
     READY = "ready"
     SATURATED = "saturated"  # serves, and more would wait inside it
+    LACKS_MODEL = "lacks_model"  # runs, and lists other models than its deployment's
     DRAINING = "draining"  # gets nothing new, by an admin's word or its own
     SLEEPING = "sleeping"  # has given its GPU back; a request wakes it
     FAILED = "failed"
@@ -25,7 +26,8 @@ class RequestShape:
     output_tokens: int
     needs: frozenset[str] = frozenset()  # features, as Capabilities names them
     adapter: str | None = None  # LoRA adapter, by the name that engines know
-    session: int | None = None  # hash of what names the conversation
+    session: int | None = None  # hash of what names the conversation, within this process
+    session_key: int | None = None  # the same in every worker; 32 bits
     blocks: tuple[int, ...] = ()  # chained hashes of the prompt's blocks, the first block first
     prompt_bytes: int = 0  # of which the blocks are the beginning; 0: they are all of it
     home_key: int | None = None  # hash of the first block, the same in every worker; 32 bits

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gateway.dataplane.http.exchange import HttpExchange
     from gateway.dataplane.metrics.request_counts import RequestCounts
     from gateway.dataplane.queue_slot import Waiter
+    from gateway.dataplane.request_log.line import EndedAttempt
+    from gateway.dataplane.request_log.request_log import RequestLog
     from gateway.dataplane.reservation import Reservation
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.dataplane.stream_usage import StreamUsage
@@ -52,13 +54,14 @@ class ActiveRequest:
         "_counts",
         "_exchange",
         "_journal",
-        "_progress_at",
+        "_log",
         "_progress_usage",
         "attempt_at",
         "attempts",
         "clock",
         "connection",
         "decision",
+        "ended_attempts",
         "error_code",
         "first_token_at_us",
         "fleet",
@@ -68,6 +71,7 @@ class ActiveRequest:
         "is_client_gone",
         "is_held_back",
         "is_settled",
+        "progress_at",
         "replica",
         "reservation",
         "route",
@@ -90,6 +94,7 @@ class ActiveRequest:
         reservation: Reservation | None,
         guess: Guess | None,
         counts: RequestCounts | None = None,
+        log: RequestLog | None = None,
     ) -> None:
         self.identity = identity
         self.clock = clock  # of the event loop
@@ -102,7 +107,8 @@ class ActiveRequest:
         self._exchange = exchange
         self._active = active
         self._counts = counts  # None: nobody asks for metrics
-        self.attempt_at = self._progress_at = clock()
+        self._log = log  # None: nobody wants one
+        self.attempt_at = self.progress_at = clock()
         self._progress_usage: TokenUsage | None = None
         self.connection: EngineConnection | None = None
         self.fleet: Fleet | None = None  # of the latest attempt, as all below
@@ -110,6 +116,7 @@ class ActiveRequest:
         self.decision: Decision | None = None
         self._attempt: Attempt | None = None
         self.attempts = 0
+        self.ended_attempts: list[EndedAttempt] | None = None  # for the log
         self.first_token_at_us: int | None = None
         self.stream_usage: StreamUsage | None = None
         self.is_client_gone = exchange.is_gone
@@ -132,9 +139,7 @@ class ActiveRequest:
         error_code: str | None = None,
     ) -> None:
         """Say how the request ended; :meth:`settle` writes it."""
-        self.status = status
-        self.http_status = http_status
-        self.error_code = error_code
+        self.status, self.http_status, self.error_code = status, http_status, error_code
         if usage is not None:
             self.usage = usage
 
@@ -159,12 +164,14 @@ class ActiveRequest:
             )
         )
         if self.reservation is not None:
-            point = self._journal.point if self.attempts else None  # None: nothing was sent
+            point = self._journal.point if self.reservation.is_sent else None
             self.reservation.settle(self.status, self.usage, point)
         if self.guess is not None and self.status is RequestStatus.COMPLETED:
             self.guess.learn(self.usage)
         if self._counts is not None:
             self._counts.settled(self)
+        if self._log is not None:
+            self._log.settled(self)
 
     def interrupt(self) -> None:
         """Settle a request that the worker's end cuts off: billed for what came till now."""
@@ -205,9 +212,12 @@ class ActiveRequest:
         replica = self.replica
         if connection is not None and replica is not None:
             replica.endpoint.release(connection)
-        attempt.view.end(attempt, self.clock(), outcome, retry_after_seconds=retry_after_seconds)
+        now = self.clock()
+        attempt.view.end(attempt, now, outcome, retry_after_seconds=retry_after_seconds)
         if self._counts is not None:
             self._counts.attempt_ended(self.route.deployment, outcome)
+        if self._log is not None:
+            self._log.attempt_ended(self, attempt.view.replica_id, outcome, now)
         if outcome is Outcome.ANSWERED and replica is not None and replica.watch is not None:
             replica.watch.note_success()
 
@@ -262,7 +272,7 @@ class ActiveRequest:
 
         An attempt that may still fail unseen must not be billed by a kill.
         """
-        self._progress_at = now
+        self.progress_at = now
         counts, replica = self.stream_usage, self.replica
         if self.first_token_at_us is None or counts is None or replica is None:
             return
@@ -282,19 +292,9 @@ class ActiveRequest:
             )
         )
 
-    def is_progress_due(self, now: float, every_seconds: float) -> bool:
-        """Tell whether the last progress record is older than ``every_seconds``."""
-        return self.stream_usage is not None and now - self._progress_at >= every_seconds
-
     @property
     def real_cost(self) -> float | None:
         """What the request took of its engine, in tokens; None if nobody knows."""
         usage = self.usage if self.stream_usage is None else self.stream_usage.total()
         tokens, output = usage.input_tokens, usage.output_tokens
         return None if tokens is None and output is None else float((tokens or 0) + (output or 0))
-
-    @property
-    def produced_tokens(self) -> int:
-        """Output tokens that the engine has counted for a running stream so far."""
-        counts = self.stream_usage
-        return 0 if counts is None or not counts.is_known else counts.total().output_tokens or 0

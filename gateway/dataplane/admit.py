@@ -38,7 +38,7 @@ class Arrival(NamedTuple):
     request_id: str
     at_us: int  # microseconds since the epoch
     tier: TierDecision | None = None  # by which ``route`` was chosen for the one asked for
-    conversation: int | None = None  # hash of what names it, where tiers are remembered
+    conversation: bytes | None = None  # digest of what names it, where tiers are remembered
     gate: ReplyGate | None = None  # None: replies are relayed as they come
 
 
@@ -100,4 +100,5 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
         reservation=reservation,
         guess=guess,
         counts=plane.counts,
+        log=plane.request_log,
     )

@@ -107,7 +107,7 @@ async def generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -
     sample: Sample | None = None
     asked = arrival.route
     if asked.tiers is not None:
-        arrival = choose_tier(plane, arrival, asked.tiers, exchange.headers)
+        arrival = await choose_tier(plane, arrival, asked.tiers, exchange.headers)
         if asked.route.shadow is not None:
             sample = sample_request(plane, asked, arrival)
             if sample is not None:

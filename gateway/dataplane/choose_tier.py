@@ -45,7 +45,7 @@ _INCAPABLE = frozenset((Obstacle.LACKS_FEATURE, Obstacle.LACKS_ADAPTER))
 _OBSTACLES = (TierReason.HEALTH, TierReason.CONTEXT, TierReason.CAPABILITY)
 
 
-def choose_tier(
+async def choose_tier(
     plane: DataPlane, arrival: Arrival, tiers: ServedTiers, headers: RequestHeaders
 ) -> Arrival:
     """Return the arrival as one of a tier's; as it was where the Caller may use none of them.
@@ -53,7 +53,7 @@ def choose_tier(
     Raises :class:`InvalidRequestError` for a tier that does not exist.
     """
     choice = _Choice(plane, arrival, tiers, headers)
-    choice.read()
+    await choice.read()
     named = choice.find_override()
     try:
         wanted = choice.want(named)
@@ -88,20 +88,24 @@ class _Choice:
         self._headers = headers
         self._talk: Conversation | None = None  # None: it could not be read
         self._known: Remembered | None = None
-        self.conversation: int | None = None  # hash of what tells it apart in this worker
+        self._is_new = False  # it begins here: what is known is of another that began alike
+        self.conversation: bytes | None = None  # digest of what tells it apart
 
-    def read(self) -> None:
+    async def read(self) -> None:
         """Read the conversation, and recall what is known of it."""
+        is_named = names_session(self._headers)
         try:
             self._talk = talk = read_conversation(self._arrival.body)
             self.conversation = self._name(talk)
-            known = self._recall()
+            self._is_new = talk.turn.is_first and not is_named
+            if self.conversation is not None and not self._is_new:
+                self._known = await self._plane.tier_memory.recall(
+                    self.conversation,
+                    self._tiers.names,
+                    only_floor=is_named and talk.turn.is_boundary,
+                )
         except Exception as error:  # noqa: BLE001
             _log_failure(self._arrival, error)
-            return
-        if talk.turn.is_first and not names_session(self._headers):
-            known = None  # another conversation that begins alike
-        self._known = known
 
     def find_override(self) -> str | None:
         """Return the tier that the request names. Raises as :func:`choose_tier`."""
@@ -172,30 +176,23 @@ class _Choice:
             floor = max(floor, wanted.tier)
             if reason in {TierReason.CONTEXT, TierReason.CAPABILITY}:
                 floor = max(floor, place)
-        names = self._tiers.names
         self._plane.tier_memory.record(
             self.conversation,
-            floor=names[floor],
-            served=names[place],
-            now=self._plane.loop.time(),
+            self._tiers.names,
+            floor=floor,
+            served=place,
+            is_new=self._is_new,
         )
 
-    def _name(self, talk: Conversation) -> int | None:
-        """Return a hash of the conversation; a user has many, so how it begins tells them apart."""
+    def _name(self, talk: Conversation) -> bytes | None:
+        """Return a digest of the conversation; a user has many, so how it begins tells them apart."""
         arrival, named = self._arrival, session_name(self._headers, self._arrival.wanted)
         beginning = None if names_session(self._headers) else talk.beginning
         if named is None and beginning is None:
             return None
-        return hash((arrival.caller.lineage, arrival.route.route.id, named, beginning))
-
-    def _recall(self) -> Remembered | None:
-        if self.conversation is None:
-            return None
-        names = self._tiers.names
-        kept = self._plane.tier_memory.find(self.conversation, self._plane.loop.time())
-        if kept is None or kept.floor not in names or kept.served not in names:
-            return None  # nothing, or tiers of an earlier policy
-        return Remembered(names.index(kept.floor), names.index(kept.served))
+        return self._plane.tier_memory.digest(
+            arrival.caller.lineage, arrival.route.route.id, named, beginning
+        )
 
 
 def find_tier_obstacle(route: ServedRoute, demands: RequestShape, now: float) -> TierReason | None:

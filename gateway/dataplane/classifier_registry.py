@@ -2,7 +2,8 @@
 
 Weights are fetched, checked and made ready before the Snapshot that names them takes effect, off the
 request path. A Snapshot waits for that only a moment, for it may carry a revoked key. What could not
-be had by then is tried again and again, and meanwhile the last good weights of that name serve.
+be had by then is tried again and again, and meanwhile the last good weights of that name serve, or without
+any (after a start) those that are shipped under it.
 """
 
 from __future__ import annotations
@@ -129,8 +130,15 @@ class ClassifierRegistry:
             "classifier %s: version %d cannot be had; %s",
             one.name,
             one.version,
-            "nothing scores" if instead is None else f"weights {instead.digest[:12]} go on serving",
+            self._say_instead(one.name, instead),
         )
+
+    def _say_instead(self, name: str, instead: Predictor | None) -> str:
+        if instead is not None:
+            return f"weights {instead.digest[:12]} go on serving"
+        if name in self._shipped:
+            return "the weights that are shipped under this name serve"
+        return "nothing scores"
 
     async def _load(self, named: Iterable[ClassifierWeights]) -> None:
         async with self._turn:

@@ -20,6 +20,7 @@ class DataPlaneConfig:
     control_url: str | None = None  # receipts are asked for here, e.g. http://127.0.0.1:8081
     internal_token: str | None = None  # proves to the control plane who is asking
     metrics_port: int | None = None  # GET /metrics on ``host``; None: nowhere
+    request_log: str | None = None  # a file's path, or "stdout": a line for each settled request
     max_body_bytes: int = 32 * 1024 * 1024
     max_reply_bytes: int = 256 * 1024 * 1024
     max_frame_bytes: int = 16 * 1024 * 1024
@@ -29,6 +30,7 @@ class DataPlaneConfig:
     reply_timeout_seconds: float = 900.0  # whole answers, which come in one piece
     queue_keepalive_seconds: float = 10.0  # a streaming client that waits longer is sent comments
     probe_seconds: float = 1.0  # how often each replica is asked how it is; 0: never
+    tier_recall_seconds: float = 0.005  # for Redis to say what others know of a conversation
     drain_seconds: float = 30.0  # running requests may go on for so long after SIGTERM
     journal_fsync_ms: int = 10  # 0: before each record is acknowledged
     keeps_feedback_comments: bool = False  # text of clients, in the journal and the database

@@ -73,6 +73,7 @@ async def dispatch(
             if connection is None:
                 return await _send_anew(request, replica, head, body)
             request.connection = connection
+            _note_sending(request)
             try:
                 await connection.send(head, body)
             except StaleConnectionError:
@@ -96,12 +97,14 @@ def _no_replica(
 ) -> NoReplicaError:
     """Return why nobody took the request; ``failure``: of the last that was asked."""
     name = route.asked.name
-    if failure is not None:
+    if isinstance(failure, EngineAsleepError):
         return NoReplicaError(
-            f"No engine of {name!r} can be reached.",
-            code="engine_unreachable",
+            f"The engine of {name!r} sleeps.",
+            code="engine_asleep",
             retry_after_seconds=_RETRY_AFTER_SECONDS,
         )
+    if failure is not None:
+        return unreachable(route)
     features = route.fleet.deployment.capabilities.features
     missing = [] if features is None else sorted(shape.needs.difference(features))
     if missing:
@@ -117,14 +120,30 @@ def _no_replica(
     )
 
 
+def unreachable(route: ServedRoute) -> NoReplicaError:
+    """Return the error for a route none of whose engines answers."""
+    return NoReplicaError(
+        f"No engine of {route.asked.name!r} can be reached.",
+        code="engine_unreachable",
+        retry_after_seconds=_RETRY_AFTER_SECONDS,
+    )
+
+
 async def _send_anew(
     request: ActiveRequest, replica: ServedReplica, head: bytes, body: bytes
 ) -> EngineConnection:
     """Send on a new connection. It is the request's at once."""
     connection = request.connection = await replica.endpoint.connect()
     _check_client(request)
+    _note_sending(request)
     await connection.send(head, body)
     return connection
+
+
+def _note_sending(request: ActiveRequest) -> None:
+    """From here on an engine may have the request: it is not given back to the limits."""
+    if request.reservation is not None:
+        request.reservation.is_sent = True
 
 
 def _check_client(request: ActiveRequest) -> None:

@@ -81,9 +81,8 @@ class Fleet:
     @property
     def is_asleep(self) -> bool:
         """Whether no replica can serve before one of them is woken."""
-        return all(
-            view.state is ReplicaState.SLEEPING for view in self.views if not view.is_draining
-        )
+        usable = [view for view in self.views if not view.is_draining]
+        return bool(usable) and all(view.state is ReplicaState.SLEEPING for view in usable)
 
     async def is_asleep_after_all(self) -> bool:
         """Ask again, of a fleet that nobody could be reached of: it may sleep since the last probe."""
@@ -91,7 +90,9 @@ class Fleet:
             return False
         watches = [replica.watch for replica in self.replicas.values() if replica.watch is not None]
         await asyncio.gather(*(watch.probe_again() for watch in watches))
-        return self.is_asleep or not watches  # that nobody probes: waking them tells
+        if watches:
+            return self.is_asleep
+        return any(not view.is_draining for view in self.views)  # nobody probes: waking them tells
 
 
 class FleetRegistry:
@@ -189,7 +190,8 @@ class FleetRegistry:
             view = self._views[replica.id] = LoadView(replica.id, deployment.breaker)
         view.breaker.set_limits(deployment.breaker)
         view.weight = replica.weight
-        view.is_draining = replica.is_draining
+        # One that is to serve nothing is passed over like one that drains, and not only when full.
+        view.is_draining = replica.is_draining or deployment.max_in_flight == 0
         share = share_of_capacity(deployment.max_in_flight, self._workers, self._index)
         view.max_in_flight = share
         told = deployment.capabilities
@@ -212,11 +214,13 @@ class FleetRegistry:
             replica.agent_url,
             deployment.sleep,
             deployment.capabilities,
+            deployment.engine_model,
         )
         if self._watched.get(replica.id) == wanted:
             return self._prober.find(replica.id)
         self._watched[replica.id] = wanted
         told = deployment.capabilities
+        model = deployment.engine_model
         if told.context_tokens is None:  # nor is what an admin said before: the engine is asked
             view.context_tokens = None
         if told.adapters is None:
@@ -239,6 +243,8 @@ class FleetRegistry:
             if replica.agent_url is None
             else self._make(msgspec.structs.replace(replica, base_url=replica.agent_url)),
             keep_warm_seconds=deployment.sleep.keep_warm_seconds,
+            # An admin's word that it is an adapter of the engines counts more than their list.
+            model=None if model in (told.adapters or ()) else model,
         )
 
 

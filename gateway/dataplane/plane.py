@@ -12,6 +12,7 @@ from billing.usage.journal import JournalWriter
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.classifier_registry import ClassifierRegistry
 from gateway.dataplane.config import DataPlaneConfig
+from gateway.dataplane.conversation_tiers import make_conversation_tiers
 from gateway.dataplane.ended_errors import GatewayStoppedError
 from gateway.dataplane.estimate import Estimator
 from gateway.dataplane.fleet import FleetRegistry
@@ -21,6 +22,7 @@ from gateway.dataplane.limits.types import LimitPlan
 from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.read_left_charges import count_left_charges
 from gateway.dataplane.request_ids import RequestIds
+from gateway.dataplane.request_log.request_log import make_request_log
 from gateway.dataplane.serving_table import (
     QueueRegistry,
     ServedRoute,
@@ -36,7 +38,6 @@ from gateway.snapshot.holder import SnapshotHolder
 from gateway.snapshot.model import ApiKeyEntry, Replica, Snapshot
 from gateway.snapshot.source import FileSource, SnapshotSource
 from gateway.snapshot.weights import FileWeights, WeightsReader
-from routing.complexity.tier_memory import TierMemory
 from routing.prober import Prober
 from routing.replica_watch import ProbeTimes
 
@@ -72,10 +73,13 @@ class DataPlane:
         )
         self.request_ids = RequestIds()
         self.estimator = Estimator()
-        self.tier_memory = TierMemory()
         self.shadows = ShadowState(config.workers)
         self.idempotency = make_idempotency(config, loop)
+        self.request_log = make_request_log(config.request_log, loop)
         self.limiter = self._make_limiter()
+        self.tier_memory = make_conversation_tiers(
+            config, loop, self.limiter, self.journal.journal_id
+        )
         self.active: set[ActiveRequest] = set()
         self.table: ServingTable | None = None
         self._snapshot: Snapshot | None = None
@@ -102,8 +106,7 @@ class DataPlane:
         self._queues = QueueRegistry(loop, workers=config.workers, index=index)
         self._weights = FileWeights(config.snapshot_path.parent)
         self.classifiers = self._make_classifiers()
-        self._tasks = self._follow_snapshots()
-        self._tasks += self._follow_spend()
+        self._tasks = [*self._follow_snapshots(), *self._follow_spend()]
         self._tasks.append(loop.create_task(sweep(self.active, config)))
         for task in self._tasks:
             task.add_done_callback(_log_end)
@@ -184,6 +187,8 @@ class DataPlane:
         await self.waker.close()
         await self.idempotency.close()
         await self.limiter.close()
+        if self.request_log is not None:
+            await self.request_log.stop()
 
     def close(self) -> None:
         """Settle what still runs and close the journal."""
@@ -191,6 +196,8 @@ class DataPlane:
             task.cancel()
         for request in list(self.active):
             request.interrupt()
+        if self.request_log is not None:
+            self.request_log.close()
         self.journal.close()
 
     def _flush_journal(self) -> None:

@@ -7,6 +7,7 @@ form than we know has no text. Texts stay in the process and are never logged.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -45,7 +46,7 @@ class Conversation(msgspec.Struct):
     """What a body tells of its conversation."""
 
     turn: Turn
-    beginning: int | None  # hash of all up to the first user message; None: there is none
+    beginning: bytes | None  # digest of all up to the first user message; None: there is none
     tier: str | None  # ``metadata.forebay_tier``; "" for what is no text
 
 
@@ -58,7 +59,7 @@ def read_conversation(body: bytes) -> Conversation:
         text = _read_prompt(found.prompt)
         texts = () if text is None else (text,)
         return Conversation(Turn(texts, is_boundary=True, is_first=True), None, tier)
-    return Conversation(_turn_of(messages), _hash_beginning(messages), tier)
+    return Conversation(_turn_of(messages), _digest_beginning(messages), tier)
 
 
 def _turn_of(messages: Sequence[_Message]) -> Turn:
@@ -110,12 +111,13 @@ def _read_tier(metadata: msgspec.Raw) -> str | None:
         return ""
 
 
-def _hash_beginning(messages: Sequence[_Message]) -> int | None:
-    """Return a hash of the messages up to the first of a user, for this process alone."""
-    begun: list[tuple[str, int, bytes]] = []
+def _digest_beginning(messages: Sequence[_Message]) -> bytes | None:
+    """Return a digest of the messages up to the first of a user: in every process the same."""
+    hashed = blake2b(digest_size=16)
     for message in messages:
-        raw = bytes(message.content)
-        begun.append((message.role, len(raw), raw[:_HASHED_BYTES]))
+        raw, role = bytes(message.content), message.role.encode()
+        hashed.update(b"%d:%b%d:" % (len(role), role, len(raw)))
+        hashed.update(raw[:_HASHED_BYTES])
         if message.role == "user":
-            return hash(tuple(begun))
+            return hashed.digest()
     return None

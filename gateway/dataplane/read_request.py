@@ -125,7 +125,7 @@ def _unpack(body: bytes, encoding: bytes, limit_bytes: int) -> bytes:
         raise InvalidRequestError("The body is not valid gzip.", code="malformed_gzip") from None
     if len(unpacked) > limit_bytes:
         raise _too_large(limit_bytes)
-    if not unpacker.eof:
+    if not unpacker.eof or unpacker.unused_data:  # more behind it would be dropped unread
         raise InvalidRequestError("The body is not valid gzip.", code="malformed_gzip")
     return unpacked
 

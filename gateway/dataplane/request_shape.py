@@ -49,13 +49,15 @@ def shape_of(
     engine_model = request.route.engine_model
     adapter = engine_model if adapters is not None and engine_model in adapters else None
     prompt = b"" if is_one else _beginning_of(arrival.body)
+    session = None if is_one else _session_of(arrival, headers)
     salt = b"" if adapter is None else adapter.encode()
     return RequestShape(
         guess.input_tokens,
         guess.output_tokens,
         needs=needs,
         adapter=adapter,
-        session=_session_of(arrival, headers),
+        session=None if session is None else hash(session),
+        session_key=None if session is None else crc32(session),
         blocks=blocks_of(prompt, salt=hash(salt)) if prompt else (),
         prompt_bytes=len(arrival.body),
         home_key=crc32(prompt[:BLOCK_BYTES], crc32(salt)) if prompt else None,
@@ -127,10 +129,13 @@ def _needs_of(arrival: Arrival) -> frozenset[str]:
     return frozenset(needs)
 
 
-def _session_of(arrival: Arrival, headers: RequestHeaders) -> int | None:
+def _session_of(arrival: Arrival, headers: RequestHeaders) -> bytes | None:
     """Return what names the conversation: our header, else OpenAI's ``user``; by key."""
     named = session_name(headers, arrival.wanted)
-    return hash((arrival.caller.lineage, named)) if named else None
+    if not named:
+        return None
+    name = named.encode() if isinstance(named, str) else named
+    return b"%b %b" % (arrival.caller.lineage.encode(), name)
 
 
 def _beginning_of(body: bytes) -> bytes:

@@ -21,6 +21,7 @@ from billing.stop_signal import StopSignal
 from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.http.server import BACKLOG
 from gateway.dataplane.metrics.counter_page import CounterPage
+from gateway.dataplane.request_log.log_file import LogFile
 from gateway.dataplane.serve_metrics import run_metrics_server
 from gateway.dataplane.worker import STOP_SIGNALS, run_worker
 
@@ -36,8 +37,15 @@ _LOG = logging.getLogger(__name__)
 def run(config: DataPlaneConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
 
-    1: an address cannot be listened on, or workers die as soon as they start.
+    1: an address cannot be listened on, the request log cannot be written, or workers die as soon as
+    they start.
     """
+    if config.request_log is not None:
+        try:
+            LogFile(config.request_log).close()
+        except OSError as error:
+            _LOG.error("cannot write the request log %s: %s", config.request_log, error.strerror)
+            return 1
     with contextlib.ExitStack() as listeners:
         try:
             public = listeners.enter_context(_listen(config.host, config.port))

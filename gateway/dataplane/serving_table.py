@@ -48,7 +48,7 @@ class QueueRegistry:
 
     def find(self, deployment: Deployment) -> FairQueue | None:
         """Return the deployment's queue with its present capacity; None if it has no bound."""
-        each = deployment.max_in_flight
+        each = deployment.max_in_flight or None  # 0: nobody waits for what never comes
         open_replicas = sum(not replica.is_draining for replica in deployment.replicas)
         total = None if each is None else max(each * open_replicas, 1)
         capacity = share_of_capacity(total, self._workers, self._index)
@@ -60,6 +60,11 @@ class QueueRegistry:
         elif queue.capacity != capacity:
             queue.set_capacity(capacity)  # without a bound: whoever waits is let in
         return None if capacity is None else queue
+
+    def use_weights(self, weights: dict[str, float]) -> None:
+        """Take the weights of organizations, for those that wait already, too."""
+        for queue in self._queues.values():
+            queue.set_weights(weights)
 
     def share_of_places(self, policy: QueuePolicy) -> int:
         """Return how many requests of a route with this policy may wait here."""
@@ -94,6 +99,7 @@ def build_serving_table(
             decision_lines=decision_lines_of(name, deployment.name),
             places=queues.share_of_places(route.queue),
         )
+    queues.use_weights(snapshot.organization_weights)
     fleets.keep_only(list(snapshot.deployments.values()))
     routes |= {
         name: replace(route, fallbacks=_fallbacks_of(route, routes))

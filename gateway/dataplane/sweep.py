@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from backends.errors import BackendTimeoutError, EngineAsleepError
+from backends.errors import BackendTimeoutError
 from gateway.dataplane.ended_errors import BudgetEndedError
 from gateway.dataplane.reservation import GROW_SECONDS
-from routing.types import ReplicaState
+from gateway.dataplane.take_back import is_in_doubt, take_back
 
 if TYPE_CHECKING:
     from gateway.dataplane.active_request import ActiveRequest
@@ -28,6 +28,7 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
     loop = asyncio.get_running_loop()
     next_growth_at = 0.0
     growing: set[asyncio.Task[None]] = set()
+    doubtful: list[ActiveRequest] = []
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         now = loop.time()
@@ -35,18 +36,22 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
         if is_growth_pass:
             next_growth_at = now + GROW_SECONDS
         for request in list(active):
-            _check_asleep(request)
+            if is_in_doubt(request):
+                doubtful.append(request)
             _check_timeout(request, now, config)
             if request.reservation is not None and is_growth_pass and not request.is_settled:
                 _check_growth(request, growing)
-            if request.is_progress_due(now, PROGRESS_SECONDS):
+            if request.stream_usage is not None and now - request.progress_at >= PROGRESS_SECONDS:
                 request.record_progress(now)
+        if doubtful:
+            take_back(doubtful, now)
+            doubtful.clear()
 
 
 def _check_growth(request: ActiveRequest, growing: set[asyncio.Task[None]]) -> None:
     """Reserve ahead of a running stream; end one whose money has ended."""
     reservation, connection = request.reservation, request.connection
-    produced = request.produced_tokens
+    produced = _produced_tokens(request)
     if reservation is None or connection is None or not produced:
         return
     if reservation.is_growth_needed(produced):
@@ -67,22 +72,14 @@ def _end_exhausted(request: ActiveRequest, reservation: Reservation) -> None:
     budget, connection = reservation.ended_budget, request.connection
     if budget is None or connection is None or request.is_settled:
         return
-    if reservation.is_exhausted(request.produced_tokens):
+    if reservation.is_exhausted(_produced_tokens(request)):
         connection.abort(BudgetEndedError(budget))
 
 
-def _check_asleep(request: ActiveRequest) -> None:
-    """Take a request back that came to an engine just before it was seen asleep.
-
-    Such an engine takes requests and holds them until somebody wakes it, which nobody would. An
-    answer that has begun is not repeated.
-    """
-    connection, replica = request.connection, request.replica
-    if connection is None or replica is None or replica.view.state is not ReplicaState.SLEEPING:
-        return
-    watch = replica.watch
-    if watch is not None and watch.is_asleep_inside and request.first_token_at_us is None:
-        connection.abort(EngineAsleepError("The engine sleeps."))
+def _produced_tokens(request: ActiveRequest) -> int:
+    """Return the output tokens that the engine has counted for a running stream so far."""
+    counts = request.stream_usage
+    return 0 if counts is None or not counts.is_known else counts.total().output_tokens or 0
 
 
 def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:
@@ -90,8 +87,9 @@ def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) 
     if connection is None or request.is_held_back:
         return
     deployment = None if request.fleet is None else request.fleet.deployment
-    if not request.identity.is_stream:
-        limit = config.reply_timeout_seconds
+    if not request.identity.is_stream:  # tells nothing until its end: only all of it is timed
+        told = None if deployment is None else deployment.reply_timeout_seconds
+        limit = config.reply_timeout_seconds if told is None else told
     elif request.first_token_at_us is None:  # whatever else it sends meanwhile
         told = None if deployment is None else deployment.first_token_timeout_seconds
         limit = config.first_token_timeout_seconds if told is None else told

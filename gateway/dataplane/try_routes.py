@@ -2,7 +2,8 @@
 
 Tried again is only what has given the client nothing of the answer yet. A retry of what an engine
 had accepted takes from its deployment's retry budget, so that failures cannot multiply load. When a
-route cannot answer at all, those that an admin named as its fallbacks are asked in their order.
+route cannot answer at all, those that an admin named as its fallbacks are asked in their order; a
+route whose every engine is known to be broken is asked last.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, EngineAsleepError
 from gateway.dataplane.choose_route import is_allowed
-from gateway.dataplane.dispatch import NoReplicaError, UnsupportedError, dispatch
+from gateway.dataplane.dispatch import NoReplicaError, UnsupportedError, dispatch, unreachable
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import CONTEXT_CODE
 from gateway.dataplane.failures import Failure, outcome_of, read_failure
@@ -23,6 +24,7 @@ from gateway.dataplane.wait_awake import wait_awake
 from gateway.dataplane.wait_turn import wait_turn
 from gateway.errors import ApiError, UnavailableError
 from routing.backoff import backoff_seconds
+from routing.filters import are_all_broken
 from routing.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -66,15 +68,22 @@ async def try_in_turn(
     exchange: HttpExchange,
 ) -> WholeAnswer | None:
     """Ask the route, then its fallbacks. Raises as :func:`try_routes`."""
-    try:
-        return await try_route(plane, arrival, to_engine, request, exchange)
-    except (ApiError, BackendError) as error:
-        latest = error
+    chosen, asked = request.identity, request.route
+    latest: ApiError | BackendError
+    is_put_off = _is_better_elsewhere(arrival, request)
+    if is_put_off:
+        latest = unreachable(asked)
+    else:
+        try:
+            return await try_route(plane, arrival, to_engine, request, exchange)
+        except (ApiError, BackendError) as error:
+            latest = error
     for route in arrival.route.fallbacks:
         reason = _reason_to_fall_back(request, latest)
         if reason is None:
             break
-        if not await follow(plane, arrival, request, route, reason):
+        is_retry = _has_cost_work(request, latest)
+        if not await follow(plane, arrival, request, route, reason, is_retry=is_retry):
             continue
         body = engine_body(arrival.body, arrival.wanted, route)
         try:
@@ -83,6 +92,12 @@ async def try_in_turn(
             continue  # what went wrong before is still what the client should know
         except (ApiError, BackendError) as error:
             latest = error
+    if is_put_off and _reason_to_fall_back(request, latest) is not None:
+        # What we think of its engines may be wrong, and nobody else has answered.
+        request.identity, request.route = chosen, asked
+        price = asked.find_price(arrival.caller.price_book_id, arrival.at_us)
+        if request.reservation is None or await request.reservation.follow_price(price):
+            return await try_route(plane, arrival, to_engine, request, exchange)
     raise latest
 
 
@@ -208,10 +223,42 @@ def _may_be_longer(fleet: Fleet, refused: Fleet) -> bool:
     )
 
 
+def _is_better_elsewhere(arrival: Arrival, request: ActiveRequest) -> bool:
+    """Tell whether no engine of the route works, as far as we know, and a fallback's may.
+
+    To find out again what is known would cost each request a timeout, where engines hang.
+    """
+    now = request.clock()
+    return are_all_broken(request.route.fleet.views, now) and any(
+        is_allowed(arrival.caller, route.route.name) and not are_all_broken(route.fleet.views, now)
+        for route in arrival.route.fallbacks
+    )
+
+
+def _has_cost_work(request: ActiveRequest, error: ApiError | BackendError) -> bool:
+    """Tell whether a fallback after ``error`` multiplies load, as a retry does.
+
+    So where engines are too slow, while their fleet goes on: they have worked on the request, and
+    what is too much for one deployment would be too much for the next. Else it is the first work
+    that anybody does for this request, or all requests of a broken fleet go elsewhere, each once.
+    """
+    is_slow = read_failure(error).is_timeout
+    return is_slow and not are_all_broken(request.route.fleet.views, request.clock())
+
+
 async def follow(
-    plane: DataPlane, arrival: Arrival, request: ActiveRequest, route: ServedRoute, reason: str
+    plane: DataPlane,
+    arrival: Arrival,
+    request: ActiveRequest,
+    route: ServedRoute,
+    reason: str,
+    *,
+    is_retry: bool = False,
 ) -> bool:
-    """Turn the request into one of ``route``; False when it may not be served there."""
+    """Turn the request into one of ``route``; False when it may not be served there.
+
+    ``is_retry``: it takes a token of that deployment's retry budget.
+    """
     if not is_allowed(arrival.caller, route.route.name):
         return False
     if reason == CONTEXT_CODE and not _may_be_longer(route.fleet, request.route.fleet):
@@ -219,9 +266,6 @@ async def follow(
     price = route.find_price(arrival.caller.price_book_id, arrival.at_us)
     if request.reservation is not None and not await request.reservation.follow_price(price):
         return False
-    # An engine has worked for it already: the next one's time is a retry of its deployment. What
-    # is too long was refused without work.
-    is_retry = request.attempts > 0 and reason != CONTEXT_CODE
     if is_retry and not route.fleet.retry_budget.try_take(request.clock()):
         return False
     request.fall_back(route, reason)

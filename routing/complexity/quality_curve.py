@@ -97,8 +97,10 @@ def draw_curve(
 ) -> list[CurvePoint]:
     """Return the curve from all at the upper tier to none; empty without a sample.
 
-    The threshold that is ``in_effect`` is one of its points.
+    The threshold that is ``in_effect`` is one of its points. Equal scores are on one side of each, and
+    the order of the observations does not matter.
     """
+    observations = sorted(observations, key=_place)
     samples = sorted(one.score for one in observations if one.is_sample)
     if not samples:
         return []
@@ -131,7 +133,7 @@ def draw_curve(
 
 def estimate_served(observations: Sequence[Observation], *, seed: int = 0) -> Estimate | None:
     """Return what served answers were worth; None where nobody knows of any."""
-    known = [one.served for one in observations if one.served is not None]
+    known = sorted(one.served for one in observations if one.served is not None)
     if not known:
         return None
     drawn = random.Random(seed)  # noqa: S311 - resampling
@@ -169,6 +171,11 @@ def propose_for_share(curve: Sequence[CurvePoint], share: float) -> Proposal | N
     if not found:
         return None
     return Proposal(min(found, key=lambda one: one.threshold), share, is_certain=True)
+
+
+def _place(one: Observation) -> tuple[float, ...]:
+    """Return the observation as what can be put in order: -1 for what nobody knows."""
+    return tuple(-1.0 if figure is None else float(figure) for figure in one)
 
 
 def _choose_thresholds(samples: Sequence[float], in_effect: float | None) -> list[float]:

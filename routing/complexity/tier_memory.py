@@ -1,4 +1,4 @@
-"""Which tier a conversation is on, in one worker: bounded, and forgotten after a while. Pure."""
+"""Which tier a conversation is on, as one worker knows it: bounded, and forgotten after a while. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Kept(NamedTuple):
 
 
 class TierMemory:
-    """Conversation hash to its tiers."""
+    """A conversation's digest to its tiers."""
 
     __slots__ = ("_kept", "_limit")
 
     def __init__(self, limit: int = MAX_CONVERSATIONS) -> None:
         self._limit = limit
-        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, conversation: int, now: float) -> Kept | None:
+    def find(self, conversation: bytes, now: float) -> Kept | None:
         """Return what is known of a conversation; None where that is nothing, or long ago."""
         kept = self._kept.get(conversation)
         if kept is None or now - kept.seen_at <= FORGET_SECONDS:
@@ -37,15 +37,14 @@ class TierMemory:
         del self._kept[conversation]
         return None
 
-    def record(self, conversation: int, *, floor: str, served: str, now: float) -> None:
-        """A request of the conversation goes to ``served`` now."""
+    def record(self, conversation: bytes, *, floor: str, served: str, now: float) -> bytes | None:
+        """A request of the conversation goes to ``served`` now; return one that made room, if any."""
         kept = self._kept
         kept[conversation] = Kept(floor, served, now)
         kept.move_to_end(conversation)
-        if len(kept) > self._limit:
-            kept.popitem(last=False)
+        return kept.popitem(last=False)[0] if len(kept) > self._limit else None
 
-    def move(self, conversation: int, served: str) -> None:
+    def move(self, conversation: bytes, served: str) -> None:
         """Its latest request was served by another tier after all."""
         kept = self._kept.get(conversation)
         if kept is not None:

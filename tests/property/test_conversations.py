@@ -71,7 +71,7 @@ def test_the_newest_texts_come_first() -> None:
 
 
 def test_conversations_are_told_apart_by_how_they_begin() -> None:
-    def beginning(*sent: dict[str, Any]) -> int | None:
+    def beginning(*sent: dict[str, Any]) -> bytes | None:
         return read_conversation(encode(messages=list(sent))).beginning
 
     system = {"role": "system", "content": "Be brief."}
@@ -82,6 +82,19 @@ def test_conversations_are_told_apart_by_how_they_begin() -> None:
     assert beginning(system) is None
     long = "x" * 10_000
     assert beginning(user(long)) != beginning(user(long + "x"))
+    # Every process has to find the same: that this one is known elsewhere was written down once.
+    assert first is not None
+    assert first.hex() == "55700a9565cb237e0275f1de14529265"
+
+
+@given(st.lists(st.text(), max_size=4), st.integers(0, 3))
+def test_what_tools_say_changes_no_score(results: list[str], calls: int) -> None:
+    """Where nobody knows the conversation, each step of a tool loop is scored as the first is."""
+    begun = [user("Hi"), {"role": "assistant", "content": "x"}, user("Go on")]
+    loop = [*begun, *({"role": "assistant", "content": None, "tool_calls": []},) * calls]
+    loop += [{"role": "tool", "tool_call_id": "1", "content": text} for text in results]
+    turn, asked = (read_conversation(encode(messages=sent)).turn for sent in (loop, begun))
+    assert turn.texts == asked.texts == ("Go on", "Hi")
 
 
 def test_a_tier_in_the_metadata() -> None:

@@ -23,6 +23,7 @@ SHAPES = st.builds(
     needs=FEATURES,
     adapter=st.sampled_from([None, "law"]),
     session=st.none() | st.integers(0, 3),
+    session_key=st.none() | st.integers(0, 2**32 - 1),
     blocks=st.lists(st.integers(1, 4), max_size=6).map(
         lambda path: tuple(hash(tuple(path[: end + 1])) for end in range(len(path)))
     ),

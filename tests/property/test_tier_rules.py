@@ -138,6 +138,17 @@ def test_earlier_messages_count_where_nothing_is_remembered() -> None:
     assert [len(texts) for texts in asked] == [3, 1]  # at the top nothing is scored
 
 
+@given(scores | st.sampled_from([TierReason.SCORING_SLOW]), thresholds, st.data())
+def test_a_tool_loop_that_nobody_knows_is_scored_as_its_turn_was(
+    value: float | TierReason, steps: list[float], data: st.DataObject
+) -> None:
+    default = data.draw(st.integers(0, len(steps)))
+    turns = [TURN._replace(is_boundary=is_boundary) for is_boundary in (True, False)]
+    options: dict[str, Any] = {"thresholds": steps, "default": default, "score": scorer(value)}
+    began, goes_on = (want_tier(turn, None, **options) for turn in turns)
+    assert began == goes_on
+
+
 def test_no_more_is_scored_than_of_one_long_prompt() -> None:
     half = "x" * (MAX_TEXT_CHARACTERS // 2)
     found = Scorer(*[0.1] * 9)
@@ -200,17 +211,27 @@ def test_the_budget_of_the_scoring(spans_ms: tuple[float, ...], is_scored: bool)
     assert next(ticks, None) is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 2 * FORGET_SECONDS))))
-def test_the_memory_is_bounded_and_forgets(requests: list[tuple[int, float]]) -> None:
-    memory, now, last = TierMemory(limit=4), 0.0, {}
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"%d" % n for n in range(9)]), st.floats(0, 2 * FORGET_SECONDS))
+    )
+)
+def test_the_memory_is_bounded_and_forgets(requests: list[tuple[bytes, float]]) -> None:
+    memory, now = TierMemory(limit=4), 0.0
+    last: dict[bytes, float] = {}
+    kept_here: list[bytes] = []  # the one that was seen longest ago first
     for conversation, span in requests:
         now += span
         kept = memory.find(conversation, now)
         if kept is not None:
             assert now - last[conversation] <= FORGET_SECONDS
-        memory.record(conversation, floor="large", served="small", now=now)
+        elif conversation in kept_here:
+            kept_here.remove(conversation)  # forgotten by its time
+        out = memory.record(conversation, floor="large", served="small", now=now)
         last[conversation] = now
+        kept_here = [*(one for one in kept_here if one != conversation), conversation]
+        assert out == (kept_here.pop(0) if len(kept_here) > 4 else None)
         assert memory.find(conversation, now) == ("large", "small", now)
         assert len(memory) <= 4
-    memory.move(99, "large")
-    assert memory.find(99, now) is None
+    memory.move(b"unknown", "large")
+    assert memory.find(b"unknown", now) is None

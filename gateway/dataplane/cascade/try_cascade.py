@@ -113,11 +113,8 @@ def _hold_up(plane: DataPlane, arrival: Arrival, cascade: Cascade, request: Acti
     place = request.route.tier
     if arrival.conversation is None or place is None:
         return
-    names, now = cascade.tiers.names, plane.loop.time()
-    kept = plane.tier_memory.find(arrival.conversation, now)
-    known = () if kept is None or kept.floor not in names else (kept.floor,)
-    floor = max((place.name, *known), key=names.index)
-    plane.tier_memory.record(arrival.conversation, floor=floor, served=place.name, now=now)
+    names = cascade.tiers.names
+    plane.tier_memory.hold_up(arrival.conversation, names, names.index(place.name))
 
 
 def _count(plane: DataPlane, cascade: Cascade) -> None:

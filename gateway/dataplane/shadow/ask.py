@@ -144,6 +144,7 @@ def _admit(plane: DataPlane, call: Call) -> ActiveRequest:
         clock=plane.loop.time,
         reservation=None,
         guess=call.guess,
+        log=plane.request_log,
     )
 
 

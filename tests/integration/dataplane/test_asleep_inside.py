@@ -82,7 +82,7 @@ def test_where_nobody_may_wake_it_that_is_said_at_once(
     put_to_sleep(engine)
     began_at = time.monotonic()
     reply = plane.chat(model="sleeper", max_tokens=2)
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unreachable")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_asleep")
     assert "retry-after" in reply.headers
     assert time.monotonic() - began_at < 10
     httpx.post(f"{engine.url}/wake_up").raise_for_status()

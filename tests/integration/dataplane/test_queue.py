@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ import pytest
 from billing.usage.event import RequestStatus
 from gateway.snapshot.model import QueuePolicy, RateLimit, Snapshot
 from tests.factories.engine_replies import answer, chat_reply, stream, whole
-from tests.factories.snapshots import digest, make_key, make_snapshot
+from tests.factories.snapshots import SECRET, digest, make_key, make_snapshot
 from tests.fixtures.data_plane import DataPlaneProcess, run_data_plane
 from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import Fin, Gate, ScriptedEngine
@@ -55,7 +56,10 @@ def bounded(
     """Return the next Snapshot, in which it is so."""
     base = make_snapshot(plane.version + 1, plane.engine_url, dead_url=plane.dead_url)
     replace = msgspec.structs.replace
-    deployment = replace(base.deployments["dep_small"], max_in_flight=max_in_flight)
+    own = replace(base.deployments["dep_small"].replicas[0], id="rep_bounded")  # shared with none
+    deployment = replace(
+        base.deployments["dep_small"], max_in_flight=max_in_flight, replicas=(own,)
+    )
     route = replace(base.routes["small"], queue=msgspec.convert(policy, QueuePolicy))
     return replace(
         base,
@@ -79,6 +83,30 @@ def test_the_engine_gets_no_more_than_the_bound(
         gate.set()
         assert [one.result() for one in running] == [200] * 8
     assert len(engine.requests) == 8
+
+
+def test_a_bound_of_none_serves_nothing_and_keeps_nobody_waiting(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    bound(narrow, 1)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(one_shot, narrow)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        waiting = pool.submit(narrow.chat)
+        wait_for(lambda: narrow.open_requests == 2, "another waits", 10)
+        narrow.publish(bounded(narrow, 0))
+        narrow.wait_published()
+        refused = [waiting.result(), *(narrow.chat() for _ in range(3))]
+        assert {(one.status_code, one.json()["error"]["code"]) for one in refused} == {
+            (503, "no_replica")
+        }
+        gate.set()
+        assert running.result() == 200  # what runs there goes on
+    assert len(engine.requests) == 1
+    bound(narrow, 1)
+    wait_for(lambda: narrow.chat().status_code == 200, "it serves again", 10)
 
 
 def test_a_full_queue_and_a_long_wait_are_told_with_a_retry_after(
@@ -124,6 +152,25 @@ def test_what_the_queue_refuses_has_used_nothing_up(
         gate.set()
         assert running.result() == 200
     assert narrow.chat().headers["x-ratelimit-remaining-requests"] == "998"
+
+
+def test_a_refusal_of_the_queue_tells_what_stands_after_it(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    limits = limit("requests", 1000, 86_400), limit("output_tokens", 86_400, 86_400)
+    bound(narrow, 1, limits=limits, size=0)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(narrow.chat, max_tokens=1)
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        for _ in range(3):
+            full = narrow.chat(max_tokens=9000)
+            assert full.json()["error"]["code"] == "queue_full"
+            assert full.headers["x-ratelimit-remaining-requests"] == "999"
+            assert int(full.headers["x-ratelimit-remaining-tokens"]) >= 86_399
+        gate.set()
+        assert running.result().status_code == 200
 
 
 def test_who_leaves_the_queue_is_dropped_at_once(
@@ -182,6 +229,35 @@ def test_places_and_turns_go_by_the_weights_of_organizations(
         assert [one.result().status_code for one in heavy] == [200] * 3
         assert sorted(one.result() for one in light) == [200, 503, 503, 503]
         assert running.result() == 200
+
+
+def test_a_change_of_weights_holds_for_those_that_wait(
+    narrow: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    base = bounded(narrow, 1, size=20)
+    keys = {**base.keys, digest("fb-test-heavy"): make_key("heavy", organization_id="org_2")}
+    narrow.publish(msgspec.structs.replace(base, keys=keys))
+    served(narrow)
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply()))
+    with ThreadPoolExecutor(9) as pool:
+        all_sent = [pool.submit(one_shot, narrow)]
+        wait_for(lambda: len(engine.requests) == 1, "one is at the engine", 10)
+        for content, secret in (("light", SECRET), ("heavy", "fb-test-heavy")):
+            chat = partial(narrow.chat, messages=[{"role": "user", "content": content}])
+            all_sent += [pool.submit(chat, secret=secret) for _ in range(4)]
+        wait_for(lambda: narrow.open_requests == 9, "all others wait", 10)
+        narrow.publish(
+            msgspec.structs.replace(
+                bounded(narrow, 1, size=20), keys=keys, organization_weights={"org_2": 100.0}
+            )
+        )
+        served(narrow)
+        gate.set()
+        for one in all_sent:
+            one.result()
+    order = [b"heavy" in request.body for request in engine.requests[1:]]
+    assert sum(order[:5]) == 4  # one of the light ones may have come first
 
 
 def test_a_bound_that_is_lifted_lets_everybody_in(

@@ -295,6 +295,38 @@ def test_another_route_answers_in_the_name_of_the_first(pair: Pair, is_stream: b
     assert close.status is RequestStatus.COMPLETED
 
 
+@pytest.mark.parametrize("failure", ["500", "503", "429"])
+def test_a_fallback_carries_all_of_a_broken_route(pair: Pair, failure: str) -> None:
+    pair.publish(retry_share=0.1)
+    pair.bad.reply(*FAILURES[failure])
+    statuses = [pair.chat("small").status_code for _ in range(40)]
+    assert statuses == [200] * 40
+
+
+def test_a_route_known_to_be_broken_is_asked_after_its_fallbacks(pair: Pair) -> None:
+    pair.publish(breaker=BreakerPolicy(failures=2, open_seconds=60))
+    pair.bad.reply(Hang())
+    assert [pair.chat("small").status_code for _ in range(2)] == [200] * 2
+    asked = pair.asked[0]
+    started_at = time.monotonic()
+    replies = [pair.chat("small") for _ in range(10)]
+    assert time.monotonic() - started_at < 5  # each would have waited a second
+    assert [reply.headers["x-forebay-fallback"] for reply in replies] == ["engine_unreachable"] * 10
+    assert pair.asked[0] == asked
+    # Nobody else answers: what we think of its engine may be wrong.
+    pair.good.reply(error_reply("busy", 429, "retry-after: 1\r\n"))
+    pair.bad.reply(answered("well again"))
+    reply = pair.chat("small")
+    assert reply.json()["choices"][0]["message"]["content"] == "well again"
+    assert "x-forebay-fallback" not in reply.headers
+
+
+def test_what_was_too_slow_falls_back_within_the_retry_budget(pair: Pair) -> None:
+    pair.publish(retry_share=0.0, breaker=BreakerPolicy(failures=100, failure_share=1.0))
+    pair.bad.reply(Hang())
+    assert pair.chat("small").status_code == 504
+
+
 def test_a_key_falls_back_only_to_what_it_may_use(pair: Pair) -> None:
     pair.bad.reply(error_reply("broken", 500))
     reply = pair.plane.chat(secret=LIMITED_SECRET, model="small")

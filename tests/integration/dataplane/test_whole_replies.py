@@ -7,13 +7,14 @@ import json
 import zlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from billing.usage.event import RequestStatus, TokenUsage
 from tests.factories.engine_replies import chat_reply, encode, error_reply, usage, whole
-from tests.factories.snapshots import ENGINE_MODEL
+from tests.factories.snapshots import ENGINE_MODEL, make_snapshot
 from tests.fixtures.data_plane import DataPlaneProcess
-from tests.fixtures.scripted_engine import Fin, Reset, ScriptedEngine
+from tests.fixtures.scripted_engine import Fin, Hang, Reset, ScriptedEngine
 
 
 def test_an_answer_keeps_its_bytes_and_is_priced(
@@ -280,3 +281,22 @@ def test_a_stream_request_answered_whole_is_an_answer(
     assert reply.json() == chat_reply()
     close = plane.close_of(reply)
     assert (close.status, close.usage) == (RequestStatus.COMPLETED, TokenUsage(10, None, 3, None))
+
+
+def test_a_deployment_says_how_long_a_whole_answer_may_take(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    base = make_snapshot(plane.version + 1, plane.engine_url, dead_url=plane.dead_url)
+    hasty = msgspec.structs.replace(base.deployments["dep_small"], reply_timeout_seconds=0.3)
+    plane.publish(
+        msgspec.structs.replace(base, deployments={**base.deployments, "dep_small": hasty})
+    )
+    plane.wait_published()
+    try:
+        engine.reply(b'HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{"id"', Hang())
+        reply = plane.chat()  # the data plane itself would wait a quarter of an hour
+        assert (reply.status_code, reply.json()["error"]["code"]) == (504, "engine_timeout")
+        engine.requests[0].wait_left()
+    finally:
+        plane.publish()
+        plane.wait_published()

@@ -13,6 +13,7 @@ from backends.http_pool import Endpoint
 from backends.vllm.model_list import EngineFacts
 from backends.write_queue import WriteQueue
 from gateway.snapshot.model import BreakerPolicy
+from routing import replica_watch
 from routing.load_view import LoadView
 from routing.prober import PROBES_PER_SECOND, Prober
 from routing.replica_watch import ProbeTimes, ReplicaWatch
@@ -88,7 +89,9 @@ async def until(is_true: Callable[[], bool]) -> None:
 class Probed:
     """An engine, its view, and the prober that watches it."""
 
-    def __init__(self, engine: Engine, times: ProbeTimes, *, wants_sleep_state: bool) -> None:
+    def __init__(
+        self, engine: Engine, times: ProbeTimes, *, wants_sleep_state: bool, model: str | None
+    ) -> None:
         self.engine = engine
         self.facts: list[EngineFacts] = []
         self.view = LoadView("rep_1", BreakerPolicy())
@@ -103,6 +106,7 @@ class Probed:
             self.view,
             wants_sleep_state=wants_sleep_state,
             on_facts=self.facts.append,
+            model=model,
         )
 
     async def until_state(self, state: State) -> None:
@@ -117,10 +121,14 @@ class Probed:
 
 @asynccontextmanager
 async def probed(
-    engine: Engine, times: ProbeTimes = QUICK, *, wants_sleep_state: bool = False
+    engine: Engine,
+    times: ProbeTimes = QUICK,
+    *,
+    wants_sleep_state: bool = False,
+    model: str | None = None,
 ) -> AsyncIterator[Probed]:
     await engine.start()
-    found = Probed(engine, times, wants_sleep_state=wants_sleep_state)
+    found = Probed(engine, times, wants_sleep_state=wants_sleep_state, model=model)
     found.prober.start()
     try:
         yield found
@@ -240,6 +248,34 @@ async def test_draining_by_the_snapshot_and_by_the_engine() -> None:
         await it.until_state(State.SATURATED)
         it.watch.note_engine_drains()
         assert it.view.state is State.DRAINING
+
+
+async def test_an_engine_that_lists_other_models_is_marked_until_it_lists_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_watch, "_MISSING_MODEL_SECONDS", 0.0)
+    engine = Engine()
+    engine.pages["/metrics"] = (200, b"")
+    async with probed(engine, model="late") as it:
+        await it.until_state(State.LACKS_MODEL)
+        await it.until_probed(2)
+        assert it.view.state is State.LACKS_MODEL
+        engine.pages["/v1/models"] = (200, MODELS.replace(b'"poet"', b'"late"'))  # an adapter
+        await it.until_state(State.READY)
+        asked = engine.asked.count("/v1/models")
+        await it.until_probed(2)
+        assert engine.asked.count("/v1/models") == asked  # once a minute again
+
+
+async def test_an_engine_that_serves_a_name_it_does_not_list_is_believed() -> None:
+    engine = Engine()
+    engine.pages["/metrics"] = (200, b"")
+    async with probed(engine, model="alias") as it:
+        await it.until_state(State.LACKS_MODEL)
+        it.watch.note_success()
+        assert it.view.state is State.READY
+        await it.until_probed(2)
+        assert it.view.state is State.READY
 
 
 async def test_a_connect_failure_brings_the_next_probe_forward() -> None:

@@ -83,6 +83,21 @@ async def test_what_is_shipped_has_its_names(rig: Rig) -> None:
     assert rig.registry.find(None) is shipped
 
 
+def test_after_a_start_without_an_upload_the_shipped_ones_of_its_name_serve(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    snapshot = make_snapshot(1, **{SHIPPED.stem: "0" * 64, "own": "1" * 64})
+    rig.registry.load_now(snapshot, rig.place.read_now)
+    rig.registry.use(snapshot)
+    assert rig.registry.find(SHIPPED.stem) is rig.registry.find(None)
+    assert rig.registry.find("own") is None
+    for name, instead in (
+        (SHIPPED.stem, "the weights that are shipped under this name serve"),
+        ("own", "nothing scores"),
+    ):
+        assert f"classifier {name}: version 1 cannot be had; {instead}" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["absent", "damaged", "other"])
 async def test_without_the_weights_the_last_good_ones_serve(
     kind: str, rig: Rig, caplog: pytest.LogCaptureFixture

@@ -13,6 +13,7 @@ from backends.write_queue import WriteQueue
 from gateway.dataplane.fleet import FleetRegistry
 from gateway.dataplane.serving_table import QueueRegistry, ServingTable, build_serving_table
 from gateway.snapshot.model import QueuePolicy, Replica, Snapshot
+from routing.types import RequestShape
 from tests.factories.snapshots import make_snapshot
 
 NOWHERE = "http://127.0.0.1:9"
@@ -28,7 +29,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def snapshot_of(*, max_in_flight: int, size: int) -> Snapshot:
     base = make_snapshot(1, NOWHERE, dead_url=NOWHERE)
     replace = msgspec.structs.replace
-    deployment = replace(base.deployments["dep_small"], max_in_flight=max_in_flight)
+    own = (Replica("rep_own", NOWHERE),)
+    deployment = replace(base.deployments["dep_small"], max_in_flight=max_in_flight, replicas=own)
     route = replace(base.routes["small"], queue=QueuePolicy(size=size))
     return replace(
         base,
@@ -85,6 +87,15 @@ def test_shares_follow_the_number_of_workers(loop: asyncio.AbstractEventLoop) ->
     assert worker.shares(snapshot) == (1, 2)
     worker.queues.set_share(2, 1)
     assert worker.shares(snapshot) == (3, 5)
+
+
+def test_a_bound_of_none_is_no_queue_and_no_replica(loop: asyncio.AbstractEventLoop) -> None:
+    worker = Worker(loop, 3, 2)
+    for bound, is_served in ((1, True), (0, False), (1, True)):
+        route = worker.serve(snapshot_of(max_in_flight=bound, size=5)).routes["small"]
+        assert (route.queue is not None) is is_served
+        decision = route.fleet.choose(RequestShape(10, 10), 0.0, ())
+        assert (decision is not None) is is_served
 
 
 def test_the_table_has_the_weights_of_its_snapshot(loop: asyncio.AbstractEventLoop) -> None:

@@ -159,6 +159,35 @@ def test_a_session_stays_where_it_was() -> None:
     assert len(pick_often(views, RequestShape(100, 10, session=8), memory=memory)) == 4
 
 
+def session(number: int) -> RequestShape:
+    return RequestShape(100, 10, session=number, session_key=crc32(b"key_1 %d" % number))
+
+
+@pytest.mark.parametrize("count", [2, 8, 300])
+def test_workers_that_do_not_know_a_session_send_it_to_the_same_replica(count: int) -> None:
+    views = make_views(count)
+    homes = Counter(pick(views, session(number)).view.replica_id for number in range(400))
+    assert len(homes) > min(count, 400) * 0.6
+    assert max(homes.values()) < 2 * 400 / min(count, 40)
+    for number in range(20):
+        assert len(pick_often(views, session(number))) == 1
+
+
+def test_a_session_leaves_its_home_only_when_that_is_busy_or_down() -> None:
+    views = make_views(4)
+    home = pick(views, session(1)).view
+    home.begin(RequestShape(3_000, 100), 0.0)
+    assert pick_often(views, session(1)) == {home.replica_id: 200}
+    load = home.begin(RequestShape(3_000, 100), 0.0)
+    assert home.replica_id not in pick_often(views, session(1), policy=PickPolicy(session=9.0))
+    load.end(1.0, Outcome.ANSWERED)
+    memory = FleetMemory()
+    memory.record(home, session(1))
+    home.state = ReplicaState.FAILED  # who was served there and who was not meet again
+    (after,) = pick_often(views, session(1), memory=memory)
+    assert pick_often(views, session(1)) == {after: 200}
+
+
 @pytest.mark.parametrize("count", [1, 2, 8, 300])
 def test_never_draining_incapable_or_tried_ones(count: int) -> None:
     hard: list[tuple[dict[str, Any], RequestShape, tuple[str, ...]]] = [

@@ -1,0 +1,1 @@
+"""One JSON line for each settled request, where an operator wants that."""

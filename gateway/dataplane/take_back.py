@@ -1,0 +1,65 @@
+"""Requests that an engine holds and will not answer, taken back so that another can.
+
+Only what has given its client nothing yet, and only where somebody else may take it: an engine that is
+merely slow to say how it is would otherwise lose requests that nobody else serves. A stream that has
+begun is left to its own timeout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backends.errors import BackendTimeoutError, EngineAsleepError
+from routing.filters import are_all_broken
+from routing.types import ReplicaState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gateway.dataplane.active_request import ActiveRequest
+    from routing.retry_budget import RetryBudget
+
+_LAST_ATTEMPT = 3  # as of try_routes.py: what comes after it is an error
+_SERVING = (ReplicaState.READY, ReplicaState.SATURATED)
+
+
+def take_back(requests: Iterable[ActiveRequest], now: float) -> None:
+    """End the attempts of those ``requests`` that wait for nothing; :mod:`.try_routes` goes on."""
+    left: dict[RetryBudget, int] = {}  # retries that each deployment has room for in this pass
+    for request in requests:
+        connection, replica = request.connection, request.replica
+        if connection is None or replica is None or replica.watch is None:
+            continue
+        if request.first_token_at_us is not None:
+            continue
+        if replica.watch.is_asleep_inside:
+            # It takes requests and holds them until somebody wakes it, which nobody would.
+            connection.abort(EngineAsleepError("The engine sleeps."))
+        elif replica.watch.is_silent and _may_go_elsewhere(request, left, now):
+            connection.abort(BackendTimeoutError("The engine answers nothing any more."))
+
+
+def is_in_doubt(request: ActiveRequest) -> bool:
+    """Tell whether it has come to an engine that does not just serve: cheap, and nearly never so."""
+    replica = request.replica
+    return replica is not None and replica.view.state is not ReplicaState.READY
+
+
+def _may_go_elsewhere(request: ActiveRequest, left: dict[RetryBudget, int], now: float) -> bool:
+    """Tell whether another replica, or a fallback of its route, is there and may be asked."""
+    fleet, replica = request.route.fleet, request.replica
+    if request.attempts >= _LAST_ATTEMPT or replica is None:
+        return False
+    others = sum(
+        view.replica_id != replica.id and view.state in _SERVING and not view.is_draining
+        for view in fleet.views
+    )
+    if others >= request.attempts:  # each attempt before this one has met another
+        budget = fleet.retry_budget
+        tokens = left.setdefault(budget, budget.count_whole(now))
+        left[budget] = tokens - 1
+        return tokens > 0
+    return are_all_broken(fleet.views, now) and any(
+        not are_all_broken(route.fleet.views, now)
+        for route in (request.route.fallbacks if request.identity.fallback is None else ())
+    )
