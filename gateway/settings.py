@@ -84,6 +84,10 @@ def _host(host: str) -> str:
         return host
 
 
+def _log_target(target: str) -> str:
+    return target if target == "stdout" else str(_absolute(Path(target)))
+
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -108,6 +112,7 @@ class Settings(BaseSettings):
     admin_port: Port = 8081  # 0: any free one
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None  # None: no metrics
     workers: Annotated[int, Field(ge=1, le=512)] | None = None  # None: one a core
+    request_log: Annotated[str, AfterValidator(_log_target)] | None = None  # None: no request log
 
     database_url: Annotated[str, AfterValidator(_database_url)] | None = Field(
         default=None,
@@ -118,6 +123,7 @@ class Settings(BaseSettings):
     vllm_url: Annotated[str, AfterValidator(_engine_url)] | None = None
     vllm_model: str | None = None  # None: what the engine's /v1/models names first
     vllm_api_key: SecretStr | None = None
+    vllm_agent_url: Annotated[str, AfterValidator(_http_url)] | None = None
     pg_bin: Annotated[Path, AfterValidator(_absolute)] | None = None
     valkey_bin: Annotated[Path, AfterValidator(_absolute)] | None = None
 

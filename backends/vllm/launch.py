@@ -8,6 +8,8 @@ which every account of the machine can read.
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,43 +17,15 @@ from typing import Annotated, Any
 
 import msgspec
 
+from backends.vllm.own_flags import VALUE_FLAGS, find_own_flag
+
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
-# How a setting of ours is told to vLLM, where its value is the flag's value.
-_VALUE_FLAGS = {
-    "dtype": "--dtype",
-    "kv_cache_dtype": "--kv-cache-dtype",
-    "context_tokens": "--max-model-len",
-    "gpu_memory_share": "--gpu-memory-utilization",
-    "max_num_seqs": "--max-num-seqs",
-    "max_num_batched_tokens": "--max-num-batched-tokens",
-    "tensor_parallel": "--tensor-parallel-size",
-    "pipeline_parallel": "--pipeline-parallel-size",
-    "tool_call_parser": "--tool-call-parser",
-    "reasoning_parser": "--reasoning-parser",
-    "revision": "--revision",
-}
-# What this module writes itself; free arguments may not say it again.
-_OWN_FLAGS = frozenset(
-    {
-        *_VALUE_FLAGS.values(),
-        "--served-model-name",
-        "--host",
-        "--port",
-        "--quantization",
-        "--enable-prefix-caching",
-        "--no-enable-prefix-caching",
-        "--enable-prompt-tokens-details",
-        "--enable-auto-tool-choice",
-        "--speculative-config",
-        "--distributed-executor-backend",
-        "--enable-lora",
-        "--lora-modules",
-        "--enable-sleep-mode",
-        "--shutdown-timeout",
-        "--api-key",
-        "--model",
-    }
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What becomes an argument of its own: with "-" at its beginning vLLM would take it for a flag.
+_WORDS = (
+    *("model", "host", "revision", "dtype", "quantization", "kv_cache_dtype"),
+    *("tool_call_parser", "reasoning_parser"),
 )
 # vLLM makes no 4-bit integers of 16-bit weights itself: such checkpoints (AWQ, GPTQ,
 # compressed-tensors) are made beforehand, and tell it their format.
@@ -72,6 +46,14 @@ class SleepDepth(StrEnum):
     STOP = "stop"  # everything: the process is stopped, and started again
 
 
+# Members of vLLM's --speculative-config that are settings of ours.
+_OWN_OPTIONS = {
+    "method": "speculation.method",
+    "model": "speculation.model",
+    "num_speculative_tokens": "speculation.tokens",
+}
+
+
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Speculative decoding: who proposes tokens, and how many at a time."""
 
@@ -80,11 +62,20 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens: Count
     options: dict[str, Any] = {}  # further members of vLLM's --speculative-config
 
+    def __post_init__(self) -> None:
+        for name, own in _OWN_OPTIONS.items():
+            if name in self.options:
+                raise LaunchError(f"speculation.options must not hold {name}; set {own}.")
+        try:
+            self.config()
+        except (TypeError, ValueError) as error:  # a date of TOML's, a number without end
+            raise LaunchError(f"speculation.options cannot be written as JSON: {error}.") from None
+
     def config(self) -> str:
         """Return vLLM's JSON."""
         wanted = {"method": self.method, "model": self.model, "num_speculative_tokens": self.tokens}
         named = {name: value for name, value in wanted.items() if value is not None}
-        return json.dumps({**named, **self.options}, separators=(",", ":"))
+        return json.dumps({**named, **self.options}, separators=(",", ":"), allow_nan=False)
 
 
 class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,10 +122,19 @@ class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"{self.gpus} GPUs (tensor_parallel x pipeline_parallel) cannot be shared evenly"
                 f" by {self.nodes} nodes."
             )
+        if not math.isfinite(self.drain_seconds):
+            raise LaunchError(f"drain_seconds must be a finite number, got {self.drain_seconds}.")
         for argument in self.arguments:
-            flag = argument.partition("=")[0].replace("_", "-")
-            if flag in _OWN_FLAGS:
+            flag = find_own_flag(argument)
+            if flag is not None:
                 raise LaunchError(f"{flag} is a setting of its own; do not pass it as an argument.")
+        _check_words(self)
+        for name in self.environment:
+            if not _VARIABLE_NAME.fullmatch(name):
+                raise LaunchError(
+                    f"environment: {name!r} is no name of a variable; it must be letters, digits"
+                    " and underscores, and begin with no digit."
+                )
 
     @property
     def gpus(self) -> int:
@@ -147,13 +147,29 @@ class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.sleep is not SleepDepth.STOP
 
 
+def _check_words(settings: LaunchSettings) -> None:
+    """Raise :class:`LaunchError` for a value that vLLM would not take for one."""
+    words = [(name, getattr(settings, name) or "") for name in _WORDS]
+    words += [("served_names", name) for name in settings.served_names]
+    words += [("adapters", name) for name in settings.adapters]
+    for name, word in words:
+        if word.startswith("-"):
+            raise LaunchError(f"{name}: {word!r} begins with a dash; vLLM would read it as a flag.")
+    for adapter in settings.adapters:
+        if not adapter or "=" in adapter:
+            raise LaunchError(f"adapters: {adapter!r} is no name of an adapter.")
+    values = [*settings.environment.values(), *settings.adapters.values()]
+    if any("\0" in word for word in (*settings.arguments, *settings.command, *values)):
+        raise LaunchError("No value may hold a NUL character.")
+
+
 def get_arguments(settings: LaunchSettings) -> tuple[str, ...]:
     """Return the whole command, program first."""
     made = [*settings.command, settings.model]
     if settings.served_names:
         made += ["--served-model-name", *settings.served_names]
     made += ["--host", settings.host, "--port", str(settings.port)]
-    for name, flag in _VALUE_FLAGS.items():
+    for name, flag in VALUE_FLAGS.items():
         value = getattr(settings, name)
         if value is not None and (flag, value) not in {
             ("--tensor-parallel-size", 1),

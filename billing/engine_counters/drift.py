@@ -8,13 +8,16 @@ The engine counts a token when it makes it, we count a request when it ends. So,
   ``request_success`` for it, but its tokens stay counted.
 - Attempts that failed, and requests whose end nobody saw: the engine may have made, and counted, all
   of an answer that nobody is charged for.
+
+An engine's counters do not tell its deployments apart (vLLM labels them with the base model, whichever
+LoRA adapter was asked for), so those that share an engine are judged as one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from billing.engine_counters.span import hour_of
@@ -41,16 +44,17 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanFigures:
-    """One span of a replica and the events that ended in it."""
+    """One span of an engine, and those events of one of its replicas that ended in it."""
 
+    engine_url: str
     deployment_id: str
     replica_id: str
     from_at: datetime
     to_at: datetime
-    engine: Tokens
+    engine: Tokens  # of all its replicas, as are the next two
     engine_requests: int
     in_flight: int  # at the end, by the engine's word
-    ours: Tokens
+    ours: Tokens  # of this replica, as is the rest
     requests: int
     aborted_requests: int  # the client left
     lost_requests: int  # failed attempts, and requests whose whole answer nobody saw
@@ -68,13 +72,14 @@ class DriftRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """One deployment in one hour. Positive: the engine counted more than we did.
+    """Deployments that share their engines, mostly one, in one hour. Positive: the engines counted
+    more than we did.
 
     ``input_excess`` and ``output_excess`` are what is left of the difference once all that may
     rightly differ is taken off.
     """
 
-    deployment_id: str
+    deployment_ids: tuple[str, ...]  # in order
     hour: datetime
     replicas: int
     from_at: datetime
@@ -99,14 +104,46 @@ class Drift:
 
 
 def compare_counts(spans: Iterable[SpanFigures], rule: DriftRule) -> Sequence[Drift]:
-    """Return each deployment's drift of each hour, in the order of hours, then ids."""
-    groups: dict[tuple[datetime, str], list[SpanFigures]] = defaultdict(list)
+    """Return the drift of each hour and set of deployments, in the order of hours, then ids."""
+    engines: dict[tuple[str, datetime, datetime], list[SpanFigures]] = defaultdict(list)
     for span in spans:
-        groups[hour_of(span.to_at), span.deployment_id].append(span)
-    return [_compare(hour, group, rule) for (hour, _), group in sorted(groups.items())]
+        engines[span.engine_url, span.from_at, span.to_at].append(span)
+    groups: dict[tuple[datetime, tuple[str, ...]], list[_EngineSpan]] = defaultdict(list)
+    for (_, _, to_at), parts in engines.items():
+        one = _EngineSpan(tuple(parts))
+        groups[hour_of(to_at), one.deployment_ids].append(one)
+    return [_compare(key, group, rule) for key, group in sorted(groups.items())]
 
 
-def _compare(hour: datetime, spans: Sequence[SpanFigures], rule: DriftRule) -> Drift:
+@dataclass(frozen=True, slots=True)
+class _EngineSpan:
+    """One span of an engine: its counters once, the events of all of its replicas together."""
+
+    parts: tuple[SpanFigures, ...]
+
+    @property
+    def deployment_ids(self) -> tuple[str, ...]:
+        return tuple(sorted({part.deployment_id for part in self.parts}))
+
+    def add_up(self) -> SpanFigures:
+        """Return it as if the engine were one replica."""
+        parts = self.parts
+        return replace(
+            parts[0],
+            ours=sum((part.ours for part in parts), Tokens()),
+            requests=sum(part.requests for part in parts),
+            aborted_requests=sum(part.aborted_requests for part in parts),
+            lost_requests=sum(part.lost_requests for part in parts),
+            over_beginning=sum((part.over_beginning for part in parts), Tokens()),
+            over_end=sum((part.over_end for part in parts), Tokens()),
+        )
+
+
+def _compare(
+    key: tuple[datetime, tuple[str, ...]], engines: Sequence[_EngineSpan], rule: DriftRule
+) -> Drift:
+    hour, deployment_ids = key
+    spans = [engine.add_up() for engine in engines]
     ours = sum((span.ours for span in spans), Tokens())
     engine = sum((span.engine for span in spans), Tokens())
     below = sum((span.over_beginning for span in spans), Tokens())
@@ -118,9 +155,9 @@ def _compare(hour: datetime, spans: Sequence[SpanFigures], rule: DriftRule) -> D
         abs(output_excess), max(engine.output, ours.output), rule
     )
     return Drift(
-        deployment_id=spans[0].deployment_id,
+        deployment_ids=deployment_ids,
         hour=hour,
-        replicas=len({span.replica_id for span in spans}),
+        replicas=len({part.replica_id for one in engines for part in one.parts}),
         from_at=min(span.from_at for span in spans),
         to_at=max(span.to_at for span in spans),
         ours=ours,

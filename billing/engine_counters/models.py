@@ -13,15 +13,17 @@ from billing.db import Base
 
 
 class EngineCounterSpan(Base):
-    """A replica's counters at two moments of one run of its engine, within the hour of the later.
+    """An engine's counters at two moments of one run, within the hour of the later.
 
-    Without foreign keys, as the usage events that they are compared with. A replica has one such
-    row an hour, and one more for each restart.
+    One such row for each replica that the engine is, all alike but for the replica and its
+    deployment. Without foreign keys, as the usage events that they are compared with. An engine has
+    one span an hour, and one more for each restart and each change of its replicas.
     """
 
     __tablename__ = "engine_counter_spans"
     __table_args__ = (
         Index("ix_engine_counter_spans_to_at", "to_at"),
+        Index("ix_engine_counter_spans_engine_url_from_at", "engine_url", "from_at"),
         CheckConstraint("to_at >= from_at", name="forward"),
         CheckConstraint(
             "to_input_tokens >= from_input_tokens AND to_output_tokens >= from_output_tokens"
@@ -35,6 +37,8 @@ class EngineCounterSpan(Base):
     from_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
     to_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     deployment_id: Mapped[str] = mapped_column(Text)
+    # The same text for one engine, however a replica writes its address. None: before 0017.
+    engine_url: Mapped[str | None] = mapped_column(Text)
     engine_started_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     from_input_tokens: Mapped[int] = mapped_column(BigInteger)
     from_output_tokens: Mapped[int] = mapped_column(BigInteger)
@@ -48,7 +52,7 @@ class EngineCounterSpan(Base):
 class DriftAlarm(Base):
     """That a deployment's counts drift now; the row goes when they no longer do.
 
-    ``next_attempt_at`` is also the lease of whoever is sending it.
+    ``deployment_id`` is several, with commas between, where they share their engines. ``next_attempt_at`` is also the lease of whoever is sending it.
     """
 
     __tablename__ = "engine_drift_alarms"

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.advisory_locks import LOCK_SPACE, LockNumber
 from billing.engine_counters.drift import SpanFigures, Tokens
-from billing.engine_counters.span import CounterSpan, EngineCounts
+from billing.engine_counters.span import CounterSpan, EngineCounts, EngineReplica
 from billing.ids import new_id
 
 # A request that runs for longer is missed by the spans that it crosses. It keeps what is read of
@@ -23,20 +23,22 @@ _FIRST_WAIT = timedelta(seconds=30)
 _MAX_WAIT = timedelta(hours=1)
 
 _LATEST = """
-SELECT latest.* FROM unnest(CAST(:replica_ids AS text[])) AS wanted (replica_id)
-CROSS JOIN LATERAL (
-    SELECT replica_id, deployment_id, from_at, to_at, from_input_tokens, from_output_tokens,
-        from_requests, to_input_tokens, to_output_tokens, to_requests, in_flight, engine_started_at
-    FROM engine_counter_spans s WHERE s.replica_id = wanted.replica_id
-    ORDER BY from_at DESC LIMIT 1
-) AS latest
+SELECT s.engine_url, s.from_at, s.to_at, s.from_input_tokens, s.from_output_tokens,
+    s.from_requests, s.to_input_tokens, s.to_output_tokens, s.to_requests, s.in_flight,
+    s.engine_started_at, s.replica_id, s.deployment_id
+FROM unnest(CAST(:engine_urls AS text[])) AS wanted (engine_url)
+JOIN engine_counter_spans s ON s.engine_url = wanted.engine_url
+    AND s.from_at = (
+        SELECT max(l.from_at) FROM engine_counter_spans l WHERE l.engine_url = wanted.engine_url)
+ORDER BY s.engine_url, s.replica_id
 """
 
 _STORE = """
-INSERT INTO engine_counter_spans (replica_id, deployment_id, from_at, to_at, engine_started_at,
+INSERT INTO engine_counter_spans (replica_id, deployment_id, engine_url, from_at, to_at,
+    engine_started_at,
     from_input_tokens, from_output_tokens, from_requests,
     to_input_tokens, to_output_tokens, to_requests, in_flight)
-VALUES (:replica_id, :deployment_id, :from_at, :to_at, :engine_started_at,
+VALUES (:replica_id, :deployment_id, :engine_url, :from_at, :to_at, :engine_started_at,
     :from_input_tokens, :from_output_tokens, :from_requests,
     :to_input_tokens, :to_output_tokens, :to_requests, :in_flight)
 ON CONFLICT (replica_id, from_at) DO UPDATE SET to_at = excluded.to_at,
@@ -48,9 +50,11 @@ ON CONFLICT (replica_id, from_at) DO UPDATE SET to_at = excluded.to_at,
 # process died) ended, for us, when it was stored. Engines do not know shadow calls from others.
 _FIGURES = """
 WITH spans AS (
-    SELECT * FROM engine_counter_spans
+    SELECT * FROM engine_counter_spans s
     WHERE to_at >= :from_at AND to_at < :to_at AND to_at > from_at
-        AND (CAST(:deployment_id AS text) IS NULL OR deployment_id = :deployment_id)
+        AND (CAST(:deployment_id AS text) IS NULL OR deployment_id = :deployment_id OR EXISTS (
+            SELECT FROM engine_counter_spans o WHERE o.engine_url = s.engine_url
+                AND o.from_at = s.from_at AND o.deployment_id = :deployment_id))
 ), ended AS (
     SELECT replica_id, started_at, coalesce(finished_at, recorded_at) AS ended_at, status, attempts,
         coalesce(input_tokens, 0) AS input_tokens, coalesce(output_tokens, 0) AS output_tokens
@@ -81,7 +85,7 @@ WITH spans AS (
         ON e.replica_id = s.replica_id AND e.started_at <= s.to_at AND e.ended_at > s.from_at
     GROUP BY 1, 2
 )
-SELECT s.deployment_id, s.replica_id, s.from_at, s.to_at,
+SELECT coalesce(s.engine_url, s.replica_id), s.deployment_id, s.replica_id, s.from_at, s.to_at,
     s.to_input_tokens - s.from_input_tokens, s.to_output_tokens - s.from_output_tokens,
     s.to_requests - s.from_requests, s.in_flight,
     coalesce(c.requests, 0)::bigint, coalesce(c.aborted, 0)::bigint, coalesce(c.lost, 0)::bigint,
@@ -133,36 +137,39 @@ async def try_turn(session: AsyncSession) -> bool:
 
 
 async def find_latest_spans(
-    session: AsyncSession, replica_ids: Sequence[str]
+    session: AsyncSession, engine_urls: Sequence[str]
 ) -> dict[str, CounterSpan]:
-    """Return the latest span of each of these replicas that has one."""
-    rows = await session.execute(text(_LATEST), {"replica_ids": list(replica_ids)})
-    return {
-        row[0]: CounterSpan(
-            replica_id=row[0],
-            deployment_id=row[1],
-            from_at=row[2],
-            to_at=row[3],
-            from_counts=EngineCounts(*row[4:7]),
-            to_counts=EngineCounts(*row[7:10]),
-            in_flight=row[10],
-            engine_started_at=row[11],
+    """Return the latest span of each of these engines that has one."""
+    rows = await session.execute(text(_LATEST), {"engine_urls": list(engine_urls)})
+    spans: dict[str, CounterSpan] = {}
+    for row in rows:
+        replica = EngineReplica(row[11], row[12])
+        known = spans.get(row[0])
+        spans[row[0]] = CounterSpan(
+            engine_url=row[0],
+            replicas=(replica,) if known is None else (*known.replicas, replica),
+            from_at=row[1],
+            to_at=row[2],
+            from_counts=EngineCounts(*row[3:6]),
+            to_counts=EngineCounts(*row[6:9]),
+            in_flight=row[9],
+            engine_started_at=row[10],
         )
-        for row in rows
-    }
+    return spans
 
 
 async def store_spans(session: AsyncSession, spans: Iterable[CounterSpan]) -> None:
     """Store spans, or the new end of those that are there."""
-    rows = [_row_of(span) for span in spans]
+    rows = [_row_of(span, replica) for span in spans for replica in span.replicas]
     if rows:
         await session.execute(text(_STORE), rows)
 
 
-def _row_of(span: CounterSpan) -> dict[str, Any]:
+def _row_of(span: CounterSpan, replica: EngineReplica) -> dict[str, Any]:
     return {
-        "replica_id": span.replica_id,
-        "deployment_id": span.deployment_id,
+        "replica_id": replica.replica_id,
+        "deployment_id": replica.deployment_id,
+        "engine_url": span.engine_url,
         "from_at": span.from_at,
         "to_at": span.to_at,
         "engine_started_at": span.engine_started_at,
@@ -183,7 +190,10 @@ async def list_figures(
     to_at: datetime,
     deployment_id: str | None = None,
 ) -> list[SpanFigures]:
-    """Return both counts of each span that ends in [from_at, to_at)."""
+    """Return both counts of each span that ends in [from_at, to_at), for each of its replicas.
+
+    ``deployment_id``: only of engines that serve it, with all that they serve.
+    """
     rows = await session.execute(
         text(_FIGURES),
         {
@@ -195,19 +205,20 @@ async def list_figures(
     )
     return [
         SpanFigures(
-            deployment_id=row[0],
-            replica_id=row[1],
-            from_at=row[2],
-            to_at=row[3],
-            engine=Tokens(row[4], row[5]),
-            engine_requests=row[6],
-            in_flight=row[7],
-            requests=row[8],
-            aborted_requests=row[9],
-            lost_requests=row[10],
-            ours=Tokens(row[11], row[12]),
-            over_beginning=Tokens(row[13], row[14]),
-            over_end=Tokens(row[15], row[16]),
+            engine_url=row[0],
+            deployment_id=row[1],
+            replica_id=row[2],
+            from_at=row[3],
+            to_at=row[4],
+            engine=Tokens(row[5], row[6]),
+            engine_requests=row[7],
+            in_flight=row[8],
+            requests=row[9],
+            aborted_requests=row[10],
+            lost_requests=row[11],
+            ours=Tokens(row[12], row[13]),
+            over_beginning=Tokens(row[14], row[15]),
+            over_end=Tokens(row[16], row[17]),
         )
         for row in rows
     ]

@@ -1,4 +1,8 @@
-"""A replica's counters between two moments, without a restart between them. Pure."""
+"""An engine's counters between two moments, without a restart between them. Pure.
+
+Several replicas may be one engine: each LoRA adapter is a deployment of its own, with a replica at
+the engine of its base model. The counters are the engine's, whoever asked it.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,20 @@ class EngineCounts:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterSample:
-    """What one replica said at one moment; ``in_flight``: requests running and waiting there."""
+@dataclass(frozen=True, slots=True, order=True)
+class EngineReplica:
+    """One of the replicas that an engine is."""
 
     replica_id: str
     deployment_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterSample:
+    """What one engine said at one moment; ``in_flight``: requests running and waiting there."""
+
+    engine_url: str  # one text for each engine, however its address is written
+    replicas: tuple[EngineReplica, ...]  # that it is then, in order
     at: datetime
     counts: EngineCounts
     in_flight: int
@@ -37,10 +49,10 @@ class CounterSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterSpan:
-    """A replica's counters at two moments of one run of its engine; they may be the same one."""
+    """An engine's counters at two moments of one run; they may be the same one."""
 
-    replica_id: str
-    deployment_id: str
+    engine_url: str
+    replicas: tuple[EngineReplica, ...]
     from_at: datetime
     to_at: datetime
     from_counts: EngineCounts
@@ -52,8 +64,8 @@ class CounterSpan:
 def extend_span(span: CounterSpan | None, sample: CounterSample) -> CounterSpan:
     """Return the span that the sample ends: ``span`` grown, the one after it, or a first one.
 
-    ``span`` is the replica's latest. A span is of one hour, that of its end; after a restart, or
-    a move to another deployment, a new one begins with nothing known from before.
+    ``span`` is the engine's latest. A span is of one hour, that of its end; after a restart, or
+    once the engine is other replicas, a new one begins with nothing known from before.
     """
     if span is None:
         return _begin(sample)
@@ -79,9 +91,9 @@ def hour_of(at: datetime) -> datetime:
 
 
 def _is_broken(span: CounterSpan, sample: CounterSample) -> bool:
-    """Whether the sample is of another run of the engine, or of another deployment."""
+    """Whether the sample is of another run of the engine, or of other replicas."""
     return (
-        sample.deployment_id != span.deployment_id
+        sample.replicas != span.replicas
         or sample.engine_started_at != span.engine_started_at
         or sample.counts.is_below(span.to_counts)
     )
@@ -89,8 +101,8 @@ def _is_broken(span: CounterSpan, sample: CounterSample) -> bool:
 
 def _begin(sample: CounterSample) -> CounterSpan:
     return CounterSpan(
-        replica_id=sample.replica_id,
-        deployment_id=sample.deployment_id,
+        engine_url=sample.engine_url,
+        replicas=sample.replicas,
         from_at=sample.at,
         to_at=sample.at,
         from_counts=sample.counts,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.cli.errors import NotRunningError, RefusedError
+from gateway.cli.errors import CliError, NotRunningError, RefusedError
 from gateway.cli.locate import get_control_plane
 from gateway.settings import Settings
 
@@ -77,6 +78,7 @@ class ControlClient:
     ) -> dict[str, Any]:
         import httpx
 
+        _check_numbers(body)
         try:
             reply = self._http.request(method, path, params=query, json=body, content=content)
             answer = reply.json()
@@ -93,6 +95,18 @@ class ControlClient:
         if reply.is_success and isinstance(answer, dict):
             return answer
         raise RefusedError(_sentence(answer, reply.status_code))
+
+
+def _check_numbers(content: Any, option: str = "") -> None:
+    """Raise :class:`CliError` for a number that JSON has no word for; fields are called as options."""
+    if isinstance(content, Mapping):
+        for name, value in content.items():
+            _check_numbers(value, name)
+    elif isinstance(content, list | tuple):
+        for value in content:
+            _check_numbers(value, option)
+    elif isinstance(content, float) and not math.isfinite(content):
+        raise CliError(f"--{option.replace('_', '-')} must be a finite number, not {content}.")
 
 
 def _sentence(content: Any, status: int) -> str:

@@ -85,6 +85,10 @@ def launch_options(values: dict[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise CliError(f"--speculation is not valid JSON: {error}.") from None
     command = values["command"]
+    try:
+        words = None if command is None else shlex.split(command)
+    except ValueError as error:
+        raise CliError(f"--command cannot be read as a shell would: {error}.") from None
     return {
         "model": values["model"],
         "served_names": values["served_name"] or None,
@@ -100,7 +104,7 @@ def launch_options(values: dict[str, Any]) -> dict[str, Any]:
         "nodes": values["nodes"],
         "sleep": values["sleep"],
         "drain_seconds": values["drain_seconds"],
-        "command": None if command is None else shlex.split(command),
+        "command": words,
         "arguments": values["argument"] or None,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"agent.port must be within 0..65535, got {self.port}")
         for name in ("keep_warm_seconds", "start_limit_seconds"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"agent.{name} must be above 0, got {value}")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"agent.{name} must be above 0 and finite, got {value}")
         if self.port is None and self.begins_asleep:
             raise ValueError("an engine that begins asleep needs agent.port, or nobody can wake it")
 
@@ -39,6 +40,16 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     launch: LaunchSettings
     agent: AgentSettings = AgentSettings()
+
+    def __post_init__(self) -> None:
+        launch, agent = self.launch, self.agent
+        if agent.port == launch.port:
+            raise ValueError(f"port and agent.port are both {agent.port}; they must differ")
+        if agent.port is None and agent.keep_warm_seconds and not launch.has_level:
+            raise ValueError(
+                "an engine that is stopped after keep_warm_seconds needs agent.port, or nobody can"
+                " wake it"
+            )
 
 
 def load_engine_settings(

@@ -30,7 +30,8 @@ ResetOption = Annotated[
 
 # Of a deployment
 MaxInFlightOption = Annotated[
-    int | None, typer.Option(min=0, help="Requests that a replica serves at a time; 0: none.")
+    int | None,
+    typer.Option(min=0, help="Requests that a replica serves at a time; 0: nothing is served."),
 ]
 ContextOption = Annotated[
     int | None, typer.Option("--context-tokens", min=1, help="Prompt and output together.")
@@ -70,10 +71,18 @@ RetryShareOption = Annotated[
     float | None, typer.Option(min=0, max=1, help="Retries, of all requests: 0.1 is a tenth.")
 ]
 FirstTokenOption = Annotated[
-    float | None, typer.Option("--first-token-timeout-seconds", help="An engine's silence before.")
+    float | None,
+    typer.Option(
+        "--first-token-timeout-seconds", help="An engine's silence before a stream's content."
+    ),
 ]
 IdleOption = Annotated[
-    float | None, typer.Option("--idle-timeout-seconds", help="An engine's silence in between.")
+    float | None,
+    typer.Option("--idle-timeout-seconds", help="An engine's silence inside a stream."),
+]
+ReplyOption = Annotated[
+    float | None,
+    typer.Option("--reply-timeout-seconds", help="An engine's silence before a whole answer."),
 ]
 
 # Of a replica
@@ -128,6 +137,7 @@ def deployment_fields(values: Mapping[str, Any]) -> dict[str, Any]:
         "retry_share": values["retry_share"],
         "first_token_timeout_seconds": values["first_token_timeout_seconds"],
         "idle_timeout_seconds": values["idle_timeout_seconds"],
+        "reply_timeout_seconds": values["reply_timeout_seconds"],
     }
 
 

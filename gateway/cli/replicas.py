@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -9,6 +11,7 @@ import typer
 
 from gateway.cli import fleet_options as fleet
 from gateway.cli.control_client import ControlClient
+from gateway.cli.errors import CliError
 from gateway.cli.options import JsonOption, StateDirOption, load
 from gateway.cli.output import Columns, print_json, print_table
 from gateway.cli.wait_idle import wait_until_idle
@@ -23,7 +26,10 @@ _COLUMNS: Columns = (
     ("DRAINING", "draining"),
     ("LABELS", "labels"),
     ("AGENT", "agent_url"),
+    ("STATE", "state"),
+    ("WHY", "error"),
 )
+_WHEN_THERE = ("deployment", "state", "error")
 _BASE_URL_HELP = "Where the engine is, like http://10.0.0.7:8000."
 
 
@@ -32,10 +38,13 @@ def list_replicas(
     deployment: Annotated[
         str | None, typer.Option(metavar="DEPLOYMENT", help="Only replicas of this one.")
     ] = None,
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", help="Ask each engine now how it is.")
+    ] = True,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List replicas by deployment, oldest first."""
+    """List replicas by deployment, oldest first, with what their engines say now."""
     client = ControlClient(load(state_dir))
     if deployment is None:
         deployments = client.get("/deployments")["data"]
@@ -44,6 +53,12 @@ def list_replicas(
     rows = [
         {**replica, "deployment": one["name"]} for one in deployments for replica in one["replicas"]
     ]
+    if probe and rows:
+        only = rows[0]["id"] if len(rows) == 1 else None
+        engines = {one["replica_id"]: one for one in _probe(client, only)}
+        for row in rows:
+            engine = engines.get(row["id"], {})  # not there: it was added meanwhile
+            row.update(state=engine.get("state"), error=engine.get("error"))
     if as_json:
         print_json(rows)
     else:
@@ -65,7 +80,10 @@ def add_replica(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a replica to a deployment; it gets requests within a second."""
+    """Add a replica to a deployment; it gets requests within a second.
+
+    Warns when the engine answers and does not list the deployment's model.
+    """
     body = {
         "base_url": base_url,
         "secret": fleet.read_secret(secret_file),
@@ -76,7 +94,9 @@ def add_replica(
     }
     client = ControlClient(load(state_dir))
     owner = fleet.get_by_id_or_name(client, "deployments", deployment)
-    _print_one(client.post(f"/deployments/{owner['id']}/replicas", body), as_json=as_json)
+    added = client.post(f"/deployments/{owner['id']}/replicas", body)
+    _print_one(added, as_json=as_json)
+    _warn_of_other_models(client, added["id"])
 
 
 @app.command("set")
@@ -162,7 +182,7 @@ def print_replicas(replicas: list[dict[str, Any]]) -> None:
     columns = [
         column
         for column in _COLUMNS
-        if column[1] != "deployment" or any("deployment" in replica for replica in replicas)
+        if column[1] not in _WHEN_THERE or any(column[1] in replica for replica in replicas)
     ]
     rows = [
         {
@@ -176,7 +196,31 @@ def print_replicas(replicas: list[dict[str, Any]]) -> None:
     print_table(rows, columns, empty="No replicas.")
 
 
+def _probe(client: ControlClient, replica_id: str | None) -> list[dict[str, Any]]:
+    engines: list[dict[str, Any]] = client.get("/engines", replica_id=replica_id)["data"]
+    return engines
+
+
+def _warn_of_other_models(client: ControlClient, replica_id: str) -> None:
+    """Say so if requests would find another model; an engine that is not up yet is no fault."""
+    engines: list[dict[str, Any]] = []
+    with suppress(CliError):  # the replica is added, whatever becomes of this
+        engines = _probe(client, replica_id)
+    for engine in engines:
+        if engine["models"] and engine["state"] == "lacks_model":
+            print(
+                f"Warning: {engine['base_url']}{engine['error']}, not"
+                f" {engine['engine_model']!r}. It is asked only when no other replica can be.",
+                file=sys.stderr,
+            )
+
+
 def _path(replica_id: str) -> str:
+    if "://" in replica_id:
+        raise CliError(
+            f"Name the replica by its id, not by its address {replica_id}; `forebay replicas list`"
+            " shows both."
+        )
     return f"/replicas/{quote(replica_id, safe='')}"
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from gateway.cli.errors import CliError
 from gateway.cli.locate import get_database_url
 from gateway.cli.options import StateDirOption
@@ -9,11 +13,24 @@ from gateway.cli.output import print_json
 from gateway.settings import Settings
 
 
-def setup(state_dir: StateDirOption = None) -> None:
+def setup(
+    vllm_agent_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Of the engine's agent, which wakes and stops it. Default: FOREBAY_VLLM_AGENT_URL.",
+        ),
+    ] = None,
+    deployment: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of the engine's deployment, for a second engine."),
+    ] = None,
+    state_dir: StateDirOption = None,
+) -> None:
     """Make an organization, a project, an API key, an administrator and a route to an engine.
 
-    The engine is FOREBAY_VLLM_URL. Prints the secrets as JSON, once; what is there already stays,
-    and its secret is null.
+    The engine is FOREBAY_VLLM_URL; one that sleeps needs its agent. Prints the secrets as JSON,
+    once; what is there already stays, and its secret is null.
     """
     from gateway.up.bootstrap_catalog import bootstrap_catalog
     from gateway.up.engine_choice import choose_engine
@@ -22,16 +39,22 @@ def setup(state_dir: StateDirOption = None) -> None:
     from gateway.up.progress import Progress
     from gateway.up.state_directory import StateDirectory
 
-    settings = Settings.load(state_dir=state_dir)
+    settings = Settings.load(state_dir=state_dir, vllm_agent_url=vllm_agent_url)
     if settings.vllm_url is None:
         raise CliError("Name the engine to begin with: set FOREBAY_VLLM_URL.")
+    if deployment is not None:
+        deployment = _check_name(deployment)
     state = StateDirectory(settings.state_dir)
     try:
         state.prepare()
         engine = choose_engine(settings, state, Progress())
         offered = offer_first_run_secrets(state)
         made = bootstrap_catalog(
-            get_database_url(settings), engine, offered, admin_email=settings.admin_email
+            get_database_url(settings),
+            engine,
+            offered,
+            admin_email=settings.admin_email,
+            deployment=deployment,
         )
     except UpError as error:
         raise CliError(str(error)) from error
@@ -47,3 +70,15 @@ def setup(state_dir: StateDirOption = None) -> None:
         }
     )
     forget_first_run_secrets(state)
+
+
+def _check_name(deployment: str) -> str:
+    from pydantic import TypeAdapter, ValidationError
+
+    from gateway.controlplane.text_fields import Name
+
+    try:
+        checked: str = TypeAdapter(Name).validate_python(deployment)
+    except ValidationError as error:
+        raise CliError(f"--deployment cannot be used: {error.errors()[0]['msg']}.") from None
+    return checked

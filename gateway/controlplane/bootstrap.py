@@ -20,6 +20,12 @@ from gateway.controlplane.billing_api.prices import DEFAULT_PRICE_BOOK
 from gateway.controlplane.catalog import repository as catalog
 from gateway.controlplane.catalog import route_service
 from gateway.controlplane.catalog import service as catalog_service
+from gateway.controlplane.catalog.embedded_replica import (
+    EMBEDDED_LABEL,
+    EngineNow,
+    find_embedded,
+    follow_engine,
+)
 from gateway.controlplane.catalog.engine_address import normalize_engine_address
 from gateway.controlplane.catalog.models import Deployment, Replica, Route
 from gateway.controlplane.changes import record_change
@@ -34,8 +40,6 @@ from gateway.controlplane.passwords import hash_password
 _CURRENCY = "USD"
 _KEY_NAME = "first key"
 _TURN = 0x666972737400  # an advisory lock of our own
-# Of the replica that is ours to move. Without it, or with another value, a replica is an admin's.
-EMBEDDED_LABEL = ("forebay", "embedded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class BootstrapInput:
     features: tuple[str, ...] | None  # of a new deployment; None: whatever the engine says
     replica_base_url: str
     replica_secret: str | None = field(default=None, repr=False)
+    replica_agent_url: str | None = None
     input_per_million: Decimal
     cached_input_per_million: Decimal | None
     output_per_million: Decimal
@@ -125,7 +130,7 @@ class _Bootstrap:
         if is_new_deployment:
             replica, is_engine_changed = await self._add_replica(deployment), True
         else:
-            replica, is_engine_changed = self._follow_engine(deployment)
+            replica, is_engine_changed = await self._follow_engine(deployment)
         route = await self._ensure_route(deployment)
         await self._ensure_price(organization.price_book_id or book.id, route)
         is_new_key = await self._ensure_key(project)
@@ -214,29 +219,35 @@ class _Bootstrap:
 
     async def _add_replica(self, deployment: Deployment) -> Replica:
         self._created.append("replica")
+        engine = self._engine_now()
         return await catalog_service.add_replica(
             self._session,
             deployment=deployment.id,
-            base_url=normalize_engine_address(self._wanted.replica_base_url),
-            secret=self._wanted.replica_secret,
+            base_url=engine.base_url,
+            secret=engine.secret,
             now=self._now,
-            settings={"labels": dict([EMBEDDED_LABEL])},
+            settings={"labels": dict([EMBEDDED_LABEL]), "agent_url": engine.agent_url},
         )
 
-    def _follow_engine(self, deployment: Deployment) -> tuple[Replica | None, bool]:
+    async def _follow_engine(self, deployment: Deployment) -> tuple[Replica | None, bool]:
         """Point the replica of an earlier start at the engine; return it, and if that was new."""
-        replica = _find_embedded(deployment)
+        replica = find_embedded(deployment)
         if replica is None:
             return None, False
-        is_changed = catalog_service.change_engine(
-            self._session,
-            deployment=deployment,
-            replica=replica,
-            engine_model=self._wanted.engine_model,
-            base_url=normalize_engine_address(self._wanted.replica_base_url),
-            secret=self._wanted.replica_secret,
+        is_changed = await follow_engine(
+            self._session, deployment=deployment, replica=replica, engine=self._engine_now()
         )
         return replica, is_changed
+
+    def _engine_now(self) -> EngineNow:
+        wanted = self._wanted
+        agent_url = wanted.replica_agent_url
+        return EngineNow(
+            model=wanted.engine_model,
+            base_url=normalize_engine_address(wanted.replica_base_url),
+            secret=wanted.replica_secret,
+            agent_url=None if agent_url is None else normalize_engine_address(agent_url),
+        )
 
     async def _ensure_route(self, deployment: Deployment) -> Route:
         """Return the route; one that is there leads wherever it was led to."""
@@ -283,16 +294,3 @@ class _Bootstrap:
             secret=self._wanted.api_key_secret,
         )
         return True
-
-
-def _find_embedded(deployment: Deployment) -> Replica | None:
-    name, value = EMBEDDED_LABEL
-    for replica in deployment.replicas:
-        if replica.labels.get(name) == value:
-            return replica
-    # Starts before the label made it and its deployment in one transaction, at one time.
-    for replica in deployment.replicas:
-        if not replica.labels and replica.created_at == deployment.created_at:
-            replica.labels = dict([EMBEDDED_LABEL])
-            return replica
-    return None

@@ -173,6 +173,8 @@ def _environment(
     )
     if addresses.redis_url is not None:
         env["FOREBAY_REDIS_URL"] = addresses.redis_url
+    if settings.request_log is not None:  # they run elsewhere: a relative path is ours
+        env["FOREBAY_REQUEST_LOG"] = settings.request_log
     return env
 
 

@@ -14,7 +14,12 @@ _MONEY_NAME = re.compile(r"(?:^|_)(?:charge|amount|price|balance|per_million)(?:
 
 BILLING = Path(__file__).parents[2] / "billing"
 # Bytes, seconds and operations of a model on a GPU: physics, in which no money occurs.
-PHYSICS = frozenset(("capacity", "gpus", "propose_flags", "quantization", "roofline", "weights"))
+PHYSICS = frozenset(
+    (
+        *("capacity", "gpus", "kept_modules", "model_context", "propose_flags", "quantization"),
+        *("roofline", "weights"),
+    )
+)
 MONEY_CODE = sorted(
     path
     for path in (

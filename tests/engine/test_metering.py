@@ -110,6 +110,7 @@ def test_our_counts_are_the_engines(pair: Pair) -> None:
     assert engine.input - ours.input == twice
     assert 0 <= engine.output - ours.output <= _ABORTED_TOKENS
     span = SpanFigures(
+        engine_url="http://engine",
         deployment_id="dep",
         replica_id="rep",
         from_at=begun_at,

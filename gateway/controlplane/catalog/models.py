@@ -60,6 +60,10 @@ class Deployment(Base):
             "idle_timeout_seconds > 0 AND idle_timeout_seconds < 'Infinity'",
             name="idle_timeout_positive",
         ),
+        CheckConstraint(
+            "reply_timeout_seconds > 0 AND reply_timeout_seconds < 'Infinity'",
+            name="reply_timeout_positive",
+        ),
     )
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -76,6 +80,7 @@ class Deployment(Base):
     retry_share: Mapped[float | None] = mapped_column(Double)
     first_token_timeout_seconds: Mapped[float | None] = mapped_column(Double)
     idle_timeout_seconds: Mapped[float | None] = mapped_column(Double)
+    reply_timeout_seconds: Mapped[float | None] = mapped_column(Double)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     removed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 

@@ -5,19 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import httpx
 
+from backends.vllm.engine_types import EngineState
+from backends.vllm.metrics import EngineMetrics
+from backends.vllm.model_list import EngineFacts
 from billing.clock import Clock
 from gateway.controlplane.catalog.models import Replica
-from gateway.controlplane.catalog.read_engine import auth_headers, read_facts, read_metrics
+from gateway.controlplane.catalog.read_engine import (
+    AgentReport,
+    auth_headers,
+    read_agent,
+    read_facts,
+    read_metrics,
+)
 from routing.replica_state import Health, ProbeResult, judge_once
 from routing.types import ReplicaState
 
 PROBE_TIMEOUT_SECONDS = 2.0
 _MAX_PROBES_AT_ONCE = 32
+_NAMED_MODELS = 5
+# It let us wait, which a machine under load does as well: of its traffic that says nothing.
+UNKNOWN = "unknown"
+# Of an engine that does not answer, in its agent's words: nothing is wrong with it.
+_BY_PLAN = (EngineState.SLEEPING, EngineState.DRAINING, EngineState.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,7 @@ class EngineProbe:
     engine_model: str
     replica_id: str
     base_url: str
-    state: ReplicaState
+    state: str  # a ReplicaState's, or UNKNOWN
     latency_ms: float | None
     running: int | None
     waiting: int | None
@@ -67,19 +81,21 @@ async def probe_engines(
 
 async def _probe(client: httpx.AsyncClient, replica: Replica, clock: Clock) -> EngineProbe:
     checked_at = clock()
-    checked, metrics, facts = await asyncio.gather(
-        _check_health(client, replica), read_metrics(client, replica), read_facts(client, replica)
+    checked, metrics, facts, report = await asyncio.gather(
+        _check_health(client, replica),
+        read_metrics(client, replica),
+        read_facts(client, replica),
+        read_agent(client, replica),
     )
-    state = judge_once(
-        ProbeResult(
-            at=checked_at.timestamp(),
-            health=checked.health,
-            running=metrics.running,
-            waiting=metrics.waiting,
-            kv_usage=metrics.kv_usage,
-            is_asleep=metrics.is_asleep,
-        )
-    )
+    state, error = _judge(checked, metrics, checked_at)
+    if checked.health is not Health.OK and replica.agent_url is not None:
+        state, error = _hear_agent(state, error, report)
+        if state == ReplicaState.SLEEPING and metrics.running is None:
+            metrics = replace(metrics, running=0, waiting=0)  # its process has ended
+    if error is None and _is_model_missing(replica, facts):
+        error = _describe_models(facts)
+        if state in (ReplicaState.READY, ReplicaState.SATURATED):
+            state = ReplicaState.LACKS_MODEL
     return EngineProbe(
         deployment=replica.deployment.name,
         engine_model=replica.deployment.engine_model,
@@ -97,8 +113,61 @@ async def _probe(client: httpx.AsyncClient, replica: Replica, clock: Clock) -> E
         adapters=facts.adapters,
         loaded_adapters=metrics.adapters,
         checked_at=checked_at,
-        error=checked.error,
+        error=error,
     )
+
+
+def _judge(
+    checked: _Checked, metrics: EngineMetrics, checked_at: datetime
+) -> tuple[str, str | None]:
+    """Return the state and what is wrong, as the engine itself tells them."""
+    if checked.health is Health.SILENT:
+        return UNKNOWN, checked.error
+    state = judge_once(
+        ProbeResult(
+            at=checked_at.timestamp(),
+            health=checked.health,
+            running=metrics.running,
+            waiting=metrics.waiting,
+            kv_usage=metrics.kv_usage,
+            is_asleep=metrics.is_asleep,
+        )
+    )
+    return state, checked.error
+
+
+def _hear_agent(
+    state: str, error: str | None, report: AgentReport | None
+) -> tuple[str, str | None]:
+    """Return the state and what is wrong of an engine that does not answer well, by its agent.
+
+    What was stopped refuses connections, as what has crashed does; only the agent knows which.
+    """
+    if report is None:
+        return state, f"{error}; its agent does not answer"
+    if report.state in _BY_PLAN:
+        return report.state, report.reason
+    said = f"its agent says that it is {report.state}"
+    if report.reason:
+        said += f" ({report.reason})"
+    if report.state is EngineState.FAILED or state == UNKNOWN:
+        state = report.state
+    return state, f"{error}; {said}"
+
+
+def _is_model_missing(replica: Replica, facts: EngineFacts) -> bool:
+    """Say so as the data plane does: an admin's word on adapters counts more than the list."""
+    deployment = replica.deployment
+    model = deployment.engine_model
+    return model not in (deployment.adapters or ()) and facts.names_others_than(model)
+
+
+def _describe_models(facts: EngineFacts) -> str:
+    listed = (*facts.models, *facts.adapters)
+    names = ", ".join(listed[:_NAMED_MODELS])
+    if len(listed) > _NAMED_MODELS:
+        names += f" and {len(listed) - _NAMED_MODELS} more"
+    return f"/v1/models does not list the deployment's model; it lists {names}"
 
 
 async def _check_health(client: httpx.AsyncClient, replica: Replica) -> _Checked:
@@ -113,7 +182,8 @@ async def _check_health(client: httpx.AsyncClient, replica: Replica) -> _Checked
         ):
             status = answer.status_code
     except (TimeoutError, httpx.TimeoutException):
-        return _Checked(Health.SILENT, error=f"no answer within {PROBE_TIMEOUT_SECONDS:.0f} s")
+        waited = f"{PROBE_TIMEOUT_SECONDS:.0f} s"
+        return _Checked(Health.SILENT, error=f"did not answer this page within {waited}")
     except httpx.ConnectError:
         return _Checked(Health.REFUSED, error="connection refused")
     except (httpx.HTTPError, httpx.InvalidURL) as error:

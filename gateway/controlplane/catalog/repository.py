@@ -1,4 +1,4 @@
-"""Queries on deployments, replicas and routes that are there; removed ones are found by nobody.
+"""Queries on deployments, replicas and routes that are there; only where it says so on removed ones.
 
 ``get_x`` raises :class:`~gateway.controlplane.errors.NotFoundError`, ``find_x`` returns None.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import Select, column, or_, select, table
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -78,6 +79,21 @@ async def list_replicas(
     if replica_id is not None:
         statement = statement.where(Replica.id == replica_id)
     return (await session.scalars(statement)).all()
+
+
+async def list_addresses(session: AsyncSession, deployment_id: str) -> list[tuple[str, str]]:
+    """Return the id and the address of each replica of the deployment, oldest first."""
+    wanted = (Replica.deployment_id == deployment_id) & Replica.removed_at.is_(None)
+    found = await session.execute(
+        select(Replica.id, Replica.base_url).where(wanted).order_by(Replica.id)
+    )
+    return [(row.id, row.base_url) for row in found]
+
+
+async def list_replicas_since(session: AsyncSession, at: datetime) -> Sequence[Replica]:
+    """Return all replicas, those that were removed after ``at`` too, oldest first."""
+    is_wanted = or_(Replica.removed_at.is_(None), Replica.removed_at > at)
+    return (await session.scalars(select(Replica).where(is_wanted).order_by(Replica.id))).all()
 
 
 async def get_replica(session: AsyncSession, replica_id: str) -> Replica:

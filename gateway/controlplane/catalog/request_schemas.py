@@ -138,6 +138,7 @@ class _DeploymentSettings(_Request):
     retry_share: Share | None = None
     first_token_timeout_seconds: Seconds | None = None
     idle_timeout_seconds: Seconds | None = None
+    reply_timeout_seconds: Seconds | None = None
 
 
 class NewDeploymentRequest(_DeploymentSettings):

@@ -90,6 +90,7 @@ class DeploymentAnswer(BaseModel):
     retry_share: float | None
     first_token_timeout_seconds: float | None
     idle_timeout_seconds: float | None
+    reply_timeout_seconds: float | None
     created_at: datetime
     replicas: list[ReplicaAnswer]
 
@@ -115,6 +116,7 @@ class DeploymentAnswer(BaseModel):
             retry_share=deployment.retry_share,
             first_token_timeout_seconds=deployment.first_token_timeout_seconds,
             idle_timeout_seconds=deployment.idle_timeout_seconds,
+            reply_timeout_seconds=deployment.reply_timeout_seconds,
             created_at=deployment.created_at,
             replicas=[ReplicaAnswer.of(replica) for replica in deployment.replicas],
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from billing.ids import new_id
 from gateway.controlplane.catalog import repository
+from gateway.controlplane.catalog.engine_address import identify_engine
 from gateway.controlplane.catalog.models import Deployment, Replica
 from gateway.controlplane.catalog.request_schemas import DeploymentChange
 from gateway.controlplane.changes import record_change
@@ -33,8 +34,13 @@ _REPLICA_DEFAULTS: Mapping[str, Any] = {"weight": 1.0, "is_draining": False, "la
 
 async def begin_change(session: WriteSession) -> None:
     """Wait until no other change of the catalog is under way; ours is recorded for the Snapshot."""
-    await wait_for_turn(session, _TURN)
+    await wait_for_catalog(session)
     record_change(session)
+
+
+async def wait_for_catalog(session: WriteSession) -> None:
+    """Wait until no other change of the catalog is under way; none begins until we commit."""
+    await wait_for_turn(session, _TURN)
 
 
 def check_given(changes: Mapping[str, Any]) -> None:
@@ -116,13 +122,17 @@ async def add_replica(
     now: datetime,
     settings: Mapping[str, Any] | None = None,
 ) -> Replica:
-    """Add a replica to the deployment (id or name); ``settings`` like the changes of one."""
+    """Add a replica to the deployment (id or name); ``settings`` like the changes of one.
+
+    Raises :class:`ConflictError` when the deployment has this engine already.
+    """
     await begin_change(session)
     owner = await repository.get_deployment(session, deployment, param="deployment_id")
     replica = Replica(
         id=new_id("rep"), base_url=base_url, secret=secret, created_at=now, **_REPLICA_DEFAULTS
     )
     _set_replica(replica, settings or {})
+    await _check_free(session, owner.id, base_url)
     owner.replicas.append(replica)
     await session.flush()
     return replica
@@ -131,12 +141,37 @@ async def add_replica(
 async def change_replica(
     session: WriteSession, *, replica: str, changes: Mapping[str, Any]
 ) -> Replica:
-    """Change what was given of the replica with this id."""
+    """Change what was given of the replica with this id.
+
+    Raises :class:`ConflictError` when its deployment has the engine that it shall be already.
+    """
     check_given(changes)
     await begin_change(session)
     found = await repository.get_replica(session, replica)
+    if "base_url" in changes:
+        await check_address(session, found, changes["base_url"])
     _set_replica(found, changes)
     return found
+
+
+async def check_address(session: WriteSession, replica: Replica, base_url: str) -> None:
+    """Raise :class:`ConflictError` if the replica would become the same engine as a sibling.
+
+    One that is it already, of the time before this was asked, may stay.
+    """
+    if identify_engine(base_url) != identify_engine(replica.base_url):
+        await _check_free(session, replica.deployment_id, base_url)
+
+
+async def _check_free(session: WriteSession, deployment_id: str, base_url: str) -> None:
+    """Two entries of one engine would weigh twice, and a retry would find the same one again."""
+    engine = identify_engine(base_url)
+    for replica_id, address in await repository.list_addresses(session, deployment_id):
+        if identify_engine(address) == engine:
+            raise ConflictError(
+                f"The deployment has a replica with this base_url already: {replica_id} ({address}).",
+                param="base_url",
+            )
 
 
 async def remove_replica(session: WriteSession, *, replica: str, now: datetime) -> Replica:
@@ -150,23 +185,3 @@ async def remove_replica(session: WriteSession, *, replica: str, now: datetime) 
 def _set_replica(replica: Replica, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         setattr(replica, name, _REPLICA_DEFAULTS.get(name) if value is None else value)
-
-
-def change_engine(
-    session: WriteSession,
-    *,
-    deployment: Deployment,
-    replica: Replica,
-    engine_model: str,
-    base_url: str,
-    secret: str | None,
-) -> bool:
-    """Point a replica and its deployment at the engine as it is now; say whether that was new."""
-    before = (deployment.engine_model, replica.base_url, replica.secret)
-    if before == (engine_model, base_url, secret):
-        return False
-    deployment.engine_model = engine_model
-    replica.base_url = base_url
-    replica.secret = secret
-    record_change(session)
-    return True

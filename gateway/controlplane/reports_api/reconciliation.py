@@ -42,6 +42,9 @@ class SharesAnswer(BaseModel):
 class DriftAnswer(BaseModel):
     """One deployment in one hour; positive: the engines counted more than we did.
 
+    Where several deployments share an engine, whose counters do not tell them apart, they are one
+    entry: ``deployment`` names them all, ``deployment_id`` is null.
+
     ``difference`` is the plain one; ``excess`` what is left once requests that were running, left
     or failed are allowed for. ``is_over``: more than the share and the tokens of the rule.
     """
@@ -49,7 +52,8 @@ class DriftAnswer(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
     hour: datetime
-    deployment_id: str
+    deployment_id: str | None
+    deployment_ids: list[str]
     deployment: str
     replicas: int
     from_: datetime = Field(alias="from")
@@ -88,7 +92,10 @@ async def show_reconciliation(
     percent: Annotated[float | None, Query(ge=0, le=100, allow_inf_nan=False)] = None,
     min_tokens: Annotated[int | None, Query(ge=0)] = None,
 ) -> ReconciliationAnswer:
-    """Return both counts by deployment and hour; without a rule, by the installation's own."""
+    """Return both counts by deployment and hour; without a rule, by the installation's own.
+
+    Of ``deployment_id`` all that shares its engines is shown, too.
+    """
     own = control_plane.config.drift_rule
     rule = DriftRule(
         share=own.share if percent is None else percent / 100,
@@ -119,11 +126,12 @@ async def show_reconciliation(
 
 
 def _answer_of(drift: Drift, names: dict[str, str]) -> DriftAnswer:
-    ours, engine = drift.ours, drift.engine
+    ours, engine, ids = drift.ours, drift.engine, drift.deployment_ids
     return DriftAnswer(
         hour=drift.hour,
-        deployment_id=drift.deployment_id,
-        deployment=names.get(drift.deployment_id, drift.deployment_id),
+        deployment_id=ids[0] if len(ids) == 1 else None,
+        deployment_ids=list(ids),
+        deployment=", ".join(names.get(one, one) for one in ids),
         replicas=drift.replicas,
         from_=drift.from_at,
         to=drift.to_at,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -15,14 +16,21 @@ from typing import Any
 
 import httpx
 
-from backends.vllm.metrics import EngineMetrics
+from backends.vllm.metrics import NO_METRICS, EngineMetrics
 from billing.clock import Clock
 from billing.engine_counters import repository
 from billing.engine_counters.drift import Drift, DriftRule, compare_counts
-from billing.engine_counters.span import CounterSample, EngineCounts, extend_span, hour_of
+from billing.engine_counters.span import (
+    CounterSample,
+    EngineCounts,
+    EngineReplica,
+    extend_span,
+    hour_of,
+)
+from gateway.controlplane.catalog.engine_address import identify_engine
 from gateway.controlplane.catalog.models import Replica
 from gateway.controlplane.catalog.read_engine import read_metrics
-from gateway.controlplane.catalog.repository import list_replicas
+from gateway.controlplane.catalog.repository import list_replicas_since
 from gateway.controlplane.database import Database
 from gateway.controlplane.post_webhook import make_webhook_client, post_webhook
 from gateway.controlplane.scheduled_job import run_again_and_again
@@ -76,17 +84,33 @@ class DriftWatch:
         await self._send_due()
 
     async def _sample_engines(self) -> list[CounterSample]:
+        """Ask each engine once, however many replicas it is."""
         async with self._database.read() as session:
-            replicas = await list_replicas(session)
+            # What ran on one that was removed still counts there.
+            since = self._clock() - repository.LONGEST_REQUEST
+            replicas = await list_replicas_since(session, since)
+        engines: dict[str, list[Replica]] = defaultdict(list)
+        for replica in replicas:
+            engines[identify_engine(replica.base_url)].append(replica)
         turns = asyncio.Semaphore(_READS_AT_ONCE)
 
-        async def sample(replica: Replica) -> CounterSample | None:
+        async def sample(engine_url: str, replicas: Sequence[Replica]) -> CounterSample | None:
             async with turns:
-                metrics = await read_metrics(self._engine_client, replica)
-                return _sample_of(replica, metrics, self._clock())
+                metrics = await self._read_metrics(replicas)
+            return _sample_of(engine_url, replicas, metrics, self._clock())
 
-        found = await asyncio.gather(*(sample(replica) for replica in replicas))
+        found = await asyncio.gather(*(sample(*engine) for engine in engines.items()))
         return [sample for sample in found if sample is not None]
+
+    async def _read_metrics(self, replicas: Sequence[Replica]) -> EngineMetrics:
+        """Return the metrics of the engine that all of these are, by the first secret it takes."""
+        asked: set[str | None] = set()
+        metrics = NO_METRICS
+        for replica in replicas:
+            if replica.removed_at is None and replica.secret not in asked and metrics.is_empty:
+                asked.add(replica.secret)
+                metrics = await read_metrics(self._engine_client, replica)
+        return metrics
 
     async def _judge(self) -> None:
         """Note which deployments drift, in this hour or the one before."""
@@ -98,7 +122,7 @@ class DriftWatch:
         drifting: dict[str, Drift] = {}
         for drift in compare_counts(figures, self._rule):
             if drift.is_over:
-                drifting[drift.deployment_id] = drift
+                drifting[",".join(drift.deployment_ids)] = drift
                 _log.warning("token counts drift: %s", figures_of(drift))
         async with self._database.write() as session:
             if await repository.try_turn(session):
@@ -109,9 +133,9 @@ class DriftWatch:
         async with self._database.write() as session:
             if not await repository.try_turn(session):
                 return
-            ids = [sample.replica_id for sample in samples]
-            latest = await repository.find_latest_spans(session, ids)
-            spans = (extend_span(latest.get(sample.replica_id), sample) for sample in samples)
+            urls = [sample.engine_url for sample in samples]
+            latest = await repository.find_latest_spans(session, urls)
+            spans = (extend_span(latest.get(sample.engine_url), sample) for sample in samples)
             await repository.store_spans(session, spans)
 
     async def _send_due(self) -> None:
@@ -143,14 +167,16 @@ class DriftWatch:
                 await repository.mark_alarm_sent(session, alarm.id, now=self._clock())
 
 
-def _sample_of(replica: Replica, metrics: EngineMetrics, at: datetime) -> CounterSample | None:
+def _sample_of(
+    engine_url: str, replicas: Sequence[Replica], metrics: EngineMetrics, at: datetime
+) -> CounterSample | None:
     """Return the sample; None of an engine that does not count its tokens."""
     if metrics.prompt_tokens is None or metrics.generation_tokens is None:
         return None
     started_at = metrics.started_at
     return CounterSample(
-        replica_id=replica.id,
-        deployment_id=replica.deployment_id,
+        engine_url=engine_url,
+        replicas=tuple(sorted(EngineReplica(one.id, one.deployment_id) for one in replicas)),
         at=at,
         counts=EngineCounts(
             input_tokens=metrics.prompt_tokens,
@@ -170,7 +196,9 @@ def _sample_of(replica: Replica, metrics: EngineMetrics, at: datetime) -> Counte
 def figures_of(drift: Drift) -> dict[str, Any]:
     """Return the figures as the webhook and the API tell them."""
     return {
-        "deployment_id": drift.deployment_id,
+        # One that shares its engines with no other; of several there is only the list.
+        "deployment_id": drift.deployment_ids[0] if len(drift.deployment_ids) == 1 else None,
+        "deployment_ids": list(drift.deployment_ids),
         "hour": drift.hour.isoformat(),
         "from": drift.from_at.isoformat(),
         "to": drift.to_at.isoformat(),

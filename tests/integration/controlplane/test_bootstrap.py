@@ -116,6 +116,20 @@ def test_the_engine_may_move(database_url: str) -> None:
         assert connection.execute("SELECT engine_model FROM deployments").fetchall() == [("other",)]
 
 
+async def test_the_engine_does_not_move_to_where_a_sibling_is(
+    database_url: str, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(bootstrap, database_url, make_bootstrap())
+    async with started(database_url, state_dir=tmp_path) as api:
+        await api.post("/deployments/local/replicas", base_url="http://localhost:9999")
+    moved = make_bootstrap(replica_base_url="http://127.0.0.1:9999", engine_model="other")
+    await asyncio.to_thread(bootstrap, database_url, moved)
+    replicas = contents(database_url)["replicas"]
+    addresses = {value for row in replicas for value in row if str(value).startswith("http")}
+    assert addresses == {"http://127.0.0.1:8090", "http://localhost:9999"}
+    assert not (await asyncio.to_thread(bootstrap, database_url, moved)).is_engine_changed
+
+
 def test_a_price_set_by_an_admin_is_kept(database_url: str) -> None:
     bootstrap(database_url, make_bootstrap())
     before = contents(database_url)["prices"]

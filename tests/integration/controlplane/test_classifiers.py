@@ -11,7 +11,7 @@ import httpx
 from gateway.controlplane.classifiers_api.endpoints import MAX_WEIGHTS_BYTES
 from gateway.snapshot.redis_weights import RedisWeights
 from gateway.snapshot.weights import FileWeights
-from routing.complexity.predictor import decode_weights
+from routing.complexity.predictor import SHIPPED, decode_weights, read_weights
 from tests.fixtures.control_api import ControlApi, eventually, started
 from tests.unit.dataplane.test_classifier_registry import make_weights
 
@@ -60,6 +60,31 @@ async def test_versions_and_the_way_back(api: ControlApi) -> None:
         (1, False),
     ]
     assert decode_weights(place.read_now(one) or b"").header.name == "own-1"
+
+
+async def test_below_the_first_upload_is_what_is_shipped_under_the_name(api: ControlApi) -> None:
+    name = SHIPPED.stem
+    place = FileWeights(api.snapshot_path.parent)
+    (one, first), (_, second) = make_weights(1), make_weights(2)
+    await upload(api, first, name=name)
+    assert api.snapshot().classifiers[name].sha256 == one
+    back = await api.post(f"/classifiers/{name}/rollback", 200)
+    assert (back["version"], back["is_current"], back["created_at"]) == (0, True, None)
+    assert back["sha256"] == read_weights(SHIPPED).digest
+    # The Snapshot names nothing, and so the data plane's own serve.
+    assert name not in api.snapshot().classifiers
+    assert await place.list_held() == set()
+    await api.refuse("POST", f"/classifiers/{name}/rollback", 409, json={})
+
+    await upload(api, second, name=name)
+    assert (await api.post(f"/classifiers/{name}/rollback", 200, version=0))["version"] == 0
+    listed = [each for each in (await api.get("/classifiers"))["data"] if each["name"] == name]
+    assert [(each["version"], each["is_current"]) for each in listed] == [
+        (2, False),
+        (1, False),
+        (0, True),
+    ]
+    assert (await api.post(f"/classifiers/{name}/rollback", 200, version=1))["sha256"] == one
 
 
 async def test_what_a_data_plane_would_refuse_is_refused(api: ControlApi) -> None:

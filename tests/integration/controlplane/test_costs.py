@@ -23,9 +23,9 @@ from admin_ui import cost_records as records
 from billing.usage.event import RequestStatus
 from billing.usage.request_filter import RequestFilter
 from billing.usage.request_lengths import spread_lengths
-from billing.usage.serving import ServingFilter, ServingGrouping, report_serving
 from gateway.cli.bench_files import read_lengths
 from gateway.cli.main import make_app
+from tests.factories.billing_rows import add_price, add_price_book, execute
 from tests.factories.served_traffic import (
     DAYS,
     Served,
@@ -45,7 +45,7 @@ TERMS: dict[str, Any] = {
     "capacity": {"input_tokens_per_second": "4000", "output_tokens_per_second": "40"},
 }
 MORE = ("--growth", "1.75", "--cold-start", "240")
-_OWN = {"route", "problem", "ledger_notes", "hours"}
+_OWN = {"route", "problem", "hours"}
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,43 @@ async def test_routes_add_up_and_are_told_apart(ledger: Ledger) -> None:
     assert (await ledger.api.get("/load", **early))["first_hour_at"] == load["first_hour_at"]
 
 
+async def test_a_route_without_a_price_is_at_no_other_s_price(
+    ledger: Ledger, module_database_url: str
+) -> None:
+    add_price_book(module_database_url, "pbk_other")
+    execute(
+        module_database_url,
+        "INSERT INTO routes (id, name, deployment_id, created_at)"
+        " VALUES ('route_unused', 'unused', 'dep_big', now())",
+    )
+    for route, price in (("small", "2"), ("unused", "0.01")):
+        add_price(
+            *(module_database_url, price, price),
+            route_id=f"route_{route}",
+            price_book_id="pbk_other",
+        )
+    found = await ledger.compare(price_book="pbk_other")
+    lack = "there is no price for the route 'big'"
+    assert found[None]["problem"] == found["big"]["problem"] == lack
+    assert [one["name"] for one in found["small"]["serverless_costs"]] == [
+        "name of pbk_other/small"
+    ]
+    asked = {**ledger.span, **TERMS, "price_book": "pbk_other", "route": "big"}
+    error = await ledger.api.refuse("POST", "/crossover", 400, json=asked)
+    assert lack[1:] in error["message"]
+
+
 async def test_measured_capacities_are_kept_and_must_meet_the_target(ledger: Ledger) -> None:
     api = ledger.api
     point = {"input_tokens": 20000, "output_tokens": 400, "requests_per_second": 0.1}
     profile = {"name": "sweep of monday", "gpus": 1, "points": [{**point, "ttft_ms": {"p95": 400}}]}
     stored = await api.post("/capacity-profiles/h100", **profile)
+    assert stored["measured_at"] is None  # a file of before
+    profile["measured_at"] = "2026-11-02T09:30:00+01:00"
     assert (stored["measured_as"], stored["points"]) == ("sweep of monday", 1)
     await api.post("/capacity-profiles/h100", 200, **profile)
-    assert [one["name"] for one in (await api.get("/capacity-profiles"))["data"]] == ["h100"]
+    (kept,) = (await api.get("/capacity-profiles"))["data"]
+    assert (kept["name"], kept["measured_at"]) == ("h100", "2026-11-02T08:30:00Z")
     assert await api.get("/capacity-profiles/h100") == profile
     asked = {**ledger.span, "gpu_price_per_hour": "0.05"}
     by_name = {"capacity": {"stored_profile": "h100"}, "latency_target": {"ttft_ms": 500}}
@@ -173,7 +202,8 @@ async def test_measured_capacities_are_kept_and_must_meet_the_target(ledger: Led
     assert answer.json()["name"] == "h100"
     await api.refuse("GET", "/capacity-profiles/h100", 404)
     await api.refuse("POST", "/crossover", 404, json={**asked, **by_name})
-    for body in (b"{}", b"\xff", b'{"points": []}'):
+    undated = json.dumps({**profile, "measured_at": "monday"}).encode()
+    for body in (b"{}", b"\xff", b'{"points": []}', undated):
         await api.refuse("POST", "/capacity-profiles/bad", 400, content=body)
 
 
@@ -246,86 +276,6 @@ async def test_charges_spread_exactly(ledger: Ledger) -> None:
 
 def decode(answer: dict[str, Any], kind: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(answer), type=kind, strict=False)
-
-
-def rank(values: list[int | None], percent: int) -> Decimal | None:
-    """Return the nearest-rank percentile of microseconds, in milliseconds."""
-    known = sorted(value for value in values if value is not None)
-    return Decimal(known[-(-percent * len(known) // 100) - 1]) / 1000 if known else None
-
-
-async def test_serving_is_told_from_the_events(ledger: Ledger) -> None:
-    limits = {"ttft_ms": "300", "tpot_ms": "16", "e2e_ms": "9000"}
-    answer = await ledger.api.get("/serving", **ledger.span, **limits, cost_per_hour="2.5")
-    assert [row["group"] for row in answer["data"]] == ["small", "big"]
-    assert decode(answer, records.Serving).total.measured_requests == len(ledger.served)
-    for row in [*answer["data"], answer["total"]]:
-        asked = [one for one in ledger.served if row["group"] in ("", one.route)]
-        done = [one for one in asked if one.status is RequestStatus.COMPLETED]
-        times = {
-            "ttft_ms": [one.ttft_us for one in done],
-            "tpot_ms": [one.tpot_us for one in done],
-            "e2e_ms": [one.e2e_us for one in done],
-        }
-        for figure, values in times.items():
-            told = {name: Decimal(value) for name, value in row[figure].items()}
-            assert told == {f"p{n}": rank(values, n) for n in (50, 95, 99)}
-        met = [
-            one
-            for one in done
-            if (one.ttft_us or 0) <= 300_000
-            and (one.tpot_us or 0) <= 16_000
-            and one.e2e_us <= 9_000_000
-        ]
-        closed = {RequestStatus.REJECTED, RequestStatus.CLIENT_CLOSED}
-        judged = [one for one in asked if one.status not in closed]
-        seconds = DAYS * 86_400
-        assert 0 < len(met) < len(judged) < len(asked)
-        assert (row["requests"], row["measured_requests"]) == (len(asked), len(asked))
-        assert (row["completed_requests"], row["met_requests"]) == (len(done), len(met))
-        assert close(row["met_share"], Decimal(len(met)) / len(judged))
-        assert close(row["goodput_requests_per_second"], Decimal(len(met)) / seconds)
-        tokens = sum(one.usage.output_tokens or 0 for one in met)
-        assert close(row["goodput_tokens_per_second"], Decimal(tokens) / seconds)
-        charge = sum(one.charge for one in asked)
-        assert (Decimal(row["charge"]), row["currency"]) == (charge, "EUR")
-        assert close(row["charge_per_met_request"], charge / len(met))
-        assert close(row["cost_per_met_request"], Decimal("2.5") * DAYS * 24 / len(met))
-
-
-def close(told: str, wanted: Decimal) -> bool:
-    return abs(Decimal(told) - wanted) <= Decimal("1e-12")
-
-
-async def test_serving_by_deployment_and_hour_and_from_a_sample(ledger: Ledger) -> None:
-    api = ledger.api
-    (row,) = (
-        await api.get("/serving", group_by="deployment", deployment="big engine", **ledger.span)
-    )["data"]
-    assert (row["group"], row["label"]) == ("dep_big", "big engine")
-    by_hour = await api.get("/serving", group_by="hour", route="small", **ledger.span)
-    hours = {one.at.replace(minute=0, second=0) for one in ledger.served if one.route == "small"}
-    wanted = [f"{at:%Y-%m-%dT%H:00:00Z}" for at in sorted(hours)]
-    assert [one["group"] for one in by_hour["data"]] == wanted
-    assert sum(one["requests"] for one in by_hour["data"]) == by_hour["total"]["requests"]
-    await api.refuse_filters("/serving", route="unknown", deployment="unknown")
-    await api.refuse("GET", "/serving?ttft_ms=soon", 400)
-    await api.refuse("GET", "/serving?from=2001-01-01T00:00:00Z", 400)
-    end = ledger.end
-    asked = ServingFilter(end - timedelta(days=DAYS), end)
-    async with api.control_plane.database.read() as session:
-        sampled = await report_serving(
-            session, ServingGrouping.ROUTE, asked, now=end, most_events=150
-        )
-        again = await report_serving(
-            session, ServingGrouping.ROUTE, asked, now=end, most_events=150
-        )
-    total = sampled.total
-    assert sampled == again
-    assert total.requests == len(ledger.served)
-    assert 0 < total.measured_requests < total.requests
-    assert total.completed_requests < total.met_requests <= total.requests  # put up to all
-    assert total.charge == sum(one.charge for one in ledger.served)
 
 
 async def test_lengths_are_told_in_pairs_and_drawn_by_a_sweep(ledger: Ledger) -> None:

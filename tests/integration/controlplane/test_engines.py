@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
 
 from tests.fixtures.control_api import ControlApi
 
@@ -111,9 +115,9 @@ async def test_dead_and_silent_engines_are_probed_side_by_side(api: ControlApi) 
         begun = time.monotonic()
         rows = (await api.get("/engines"))["data"]
         taken = time.monotonic() - begun
-    assert {row["state"] for row in rows} == {"failed"}
+    assert [row["state"] for row in rows] == ["failed", *["unknown"] * 5]
     assert rows[0]["error"] == "connection refused"
-    assert rows[1]["error"] == "no answer within 2 s"
+    assert rows[1]["error"] == "did not answer this page within 2 s"
     assert rows[1]["latency_ms"] is None
     assert taken < 4
 
@@ -127,3 +131,48 @@ async def test_figures_that_are_none(api: ControlApi) -> None:
         (row,) = (await api.get("/engines"))["data"]
     assert row["state"] == "ready"
     assert (row["running"], row["waiting"], row["kv_cache_usage"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("report", "state", "said"),
+    [
+        ({"state": "sleeping"}, "sleeping", None),
+        ({"state": "draining"}, "draining", None),
+        ({"state": "starting"}, "starting", None),
+        (
+            {"state": "failed", "reason": "exit code 1"},
+            "failed",
+            "connection refused; its agent says that it is failed (exit code 1)",
+        ),
+        ({"state": "ready"}, "failed", "connection refused; its agent says that it is ready"),
+        ({"state": 7}, "failed", "connection refused; its agent does not answer"),
+    ],
+)
+async def test_of_a_stopped_engine_its_agent_tells(
+    api: ControlApi, report: dict[str, Any], state: str, said: str | None
+) -> None:
+    def respond(path: str, headers: dict[str, str]) -> tuple[int, str]:
+        is_known = headers.get("authorization") == "Bearer eng-secret"
+        return (200, json.dumps(report)) if is_known and path == "/state" else (401, "")
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        base_url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        async with engine(respond) as agent_url:
+            await add_engine(api, "a", base_url, agent_url=agent_url, secret="eng-secret")
+            (row,) = (await api.get("/engines"))["data"]
+    assert (row["state"], row["error"]) == (state, said)
+    assert row["running"] == (0 if state == "sleeping" else None)
+
+
+async def test_a_slow_engine_is_what_its_agent_says(api: ControlApi) -> None:
+    agent = engine(lambda path, _: (200 if path == "/state" else 404, '{"state": "ready"}'))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)  # takes connections and never answers
+        async with agent as agent_url:
+            base_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            await add_engine(api, "slow", base_url, agent_url=agent_url)
+            (row,) = (await api.get("/engines"))["data"]
+    assert row["state"] == "ready"
+    assert row["error"] == ("did not answer this page within 2 s; its agent says that it is ready")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.snapshot import model
+from tests.factories.billing_rows import execute
 from tests.fixtures.control_api import ControlApi, started
 
 _NUMBERS = itertools.count()
@@ -59,6 +60,7 @@ SETTINGS: dict[str, Any] = {
     "retry_share": 0,
     "first_token_timeout_seconds": 12.5,
     "idle_timeout_seconds": 4,
+    "reply_timeout_seconds": 30,
 }
 
 
@@ -79,6 +81,7 @@ async def test_all_settings_of_a_deployment_are_published(api: ControlApi) -> No
         retry_share=0,
         first_token_timeout_seconds=12.5,
         idle_timeout_seconds=4,
+        reply_timeout_seconds=30,
     )
     plain = await make_deployment(api)
     assert published(api, plain) == model.Deployment(plain["id"], plain["name"], "org/model")
@@ -133,6 +136,7 @@ WRONG_DEPLOYMENTS: list[tuple[dict[str, Any], str]] = [
     ({"retry_share": 1.01}, "retry_share"),
     ({"first_token_timeout_seconds": 0}, "first_token_timeout_seconds"),
     ({"idle_timeout_seconds": True}, "idle_timeout_seconds"),
+    ({"reply_timeout_seconds": 0}, "reply_timeout_seconds"),
     ({"max_in_flight": -1}, "max_in_flight"),
     ({"engine_model": None}, "engine_model"),
     ({"name": None}, "name"),
@@ -220,6 +224,58 @@ async def test_a_replica_s_life_is_published(api: ControlApi) -> None:
     for method, gone in (("GET", path), ("DELETE", path), ("POST", f"{path}/drain")):
         assert (await api.refuse(method, gone, 404))["param"] == "replica_id"
     await api.refuse("GET", f"/engines?replica_id={replica['id']}", 404)
+
+
+async def test_one_engine_is_one_replica_of_a_deployment(api: ControlApi) -> None:
+    deployment, other = await make_deployment(api), await make_deployment(api)
+    first = await make_replica(api, deployment, base_url="http://localhost:80")
+    path = f"/deployments/{deployment['id']}/replicas"
+    for address in (
+        "http://localhost:80",
+        "HTTP://LOCALHOST",
+        "http://127.0.0.1/",
+        "http://localhost.:80/v1/",
+    ):
+        error = await api.refuse("POST", path, 409, json={"base_url": address})
+        assert error["param"] == "base_url"
+        assert first["id"] in error["message"]
+    # Another scheme, port or prefix is another engine; another deployment may have it too.
+    for address in ("https://localhost", "http://localhost:81", "http://localhost/a"):
+        second = await make_replica(api, deployment, base_url=address)
+    await make_replica(api, other, base_url="http://localhost")
+    moved = {"base_url": "http://127.0.0.1:80"}
+    await api.refuse("PATCH", f"/replicas/{second['id']}", 409, json=moved)
+    await change(api, "PATCH", f"/replicas/{first['id']}", **moved)
+    await change(api, "DELETE", f"/replicas/{first['id']}")
+    await change(api, "PATCH", f"/replicas/{second['id']}", **moved)
+
+
+async def test_replicas_that_were_one_engine_before_can_still_be_changed(
+    api: ControlApi, module_database_url: str
+) -> None:
+    deployment = await make_deployment(api)
+    for number in range(2):
+        replica = await make_replica(api, deployment, base_url=f"http://10.0.0.7:{8000 + number}")
+    execute(
+        module_database_url,
+        "UPDATE replicas SET base_url = 'http://10.0.0.7:8000' WHERE id = %s",
+        replica["id"],
+    )
+    path = f"/replicas/{replica['id']}"
+    await change(api, "PATCH", path, weight=2, base_url="http://10.0.0.7:8000")
+    await change(api, "PATCH", path, base_url="http://10.0.0.7:8002")
+    await api.refuse("PATCH", path, 409, json={"base_url": "http://10.0.0.7:8000"})
+
+
+async def test_an_engine_added_twice_at_once_is_added_once(api: ControlApi) -> None:
+    deployment = await make_deployment(api)
+    path = f"/deployments/{deployment['id']}/replicas"
+    addresses = [f"http://{host}:8000" for host in ("localhost", "LOCALHOST", "127.0.0.1")] * 3
+    answers = await asyncio.gather(
+        *(api.http.post(path, json={"base_url": address}) for address in addresses)
+    )
+    assert sorted(answer.status_code for answer in answers) == [201, *[409] * 8]
+    assert len(published(api, deployment).replicas) == 1
 
 
 async def test_a_deployment_is_removed_when_nothing_leads_there(api: ControlApi) -> None:

@@ -130,6 +130,32 @@ async def test_what_went_through_us_agrees_to_the_token(
     await watch.close()
 
 
+async def test_a_base_model_and_its_adapter_on_one_engine_are_one_comparison(
+    api: ControlApi, database_url: str, simulated: RunningEngine
+) -> None:
+    base = await add_replica(api, simulated.url)
+    adapter = await add_replica(api, simulated.url.replace("127.0.0.1", "LOCALHOST") + "/v1/")
+    watch = make_watch(api)
+    await watch.look()
+    for replica in (base, adapter, base):
+        add_event(database_url, replica, ask(simulated, 50))
+    await watch.look()
+    (hour,) = (await api.get("/reconciliation"))["data"]
+    assert hour["tokens"] == hour["engine_tokens"]
+    assert (hour["requests"], hour["engine_requests"], hour["replicas"]) == (3, 3, 2)
+    assert (hour["deployment_id"], hour["deployment_ids"]) == (None, [base[0], adapter[0]])
+    names = [(await api.get(f"/deployments/{one[0]}"))["name"] for one in (base, adapter)]
+    assert hour["deployment"] == ", ".join(names)
+    assert (await api.get("/reconciliation", deployment_id=adapter[0]))["data"] == [hour]
+    # What still runs on a replica that was taken away is counted there, and is no drift.
+    await api.http.delete(f"/replicas/{adapter[1]}")
+    await watch.look()
+    add_event(database_url, adapter, ask(simulated, 100))
+    await watch.look()
+    assert not (await api.get("/reconciliation"))["is_over"]
+    await watch.close()
+
+
 async def test_a_client_that_leaves_is_no_drift(
     api: ControlApi, database_url: str, simulated: RunningEngine
 ) -> None:

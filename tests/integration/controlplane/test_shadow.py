@@ -14,6 +14,7 @@ from billing.clock import utc_now
 from billing.ids import new_id
 from gateway.controlplane.shadow_api.watch_shadow import ShadowWatch
 from gateway.snapshot import model
+from routing.complexity.predictor import SHIPPED
 from tests.factories.billing_rows import transaction
 from tests.fixtures.control_api import ControlApi, started
 from tests.integration.controlplane.test_budget_alerts import Receiver
@@ -285,20 +286,37 @@ async def test_other_prompts_are_an_alarm(api: ControlApi, module_database_url: 
     assert await made_by(api, route) == [("admin", [0.25])]  # told, and nothing done
 
 
+async def upload(api: ControlApi, name: str, number: int) -> None:
+    path = f"/classifiers/{name}/versions"
+    answer = await api.http.post(path, content=make_weights(number)[1])
+    assert answer.status_code == 201, answer.text
+
+
+async def test_an_upload_under_a_shipped_name_goes_back_to_what_is_shipped(
+    api: ControlApi, module_database_url: str
+) -> None:
+    route = await shadowed(api, quality_floor=0.9, min_samples=50)
+    route["tiers"]["classifier"] = SHIPPED.stem
+    await set_thresholds(api, route, 0.9)
+    await upload(api, SHIPPED.stem, 1)
+    assert api.snapshot().classifiers[SHIPPED.stem].version == 1
+    add_scores(module_database_url, route, 80)
+    watch = make_watch(api)
+    await watch.look()
+    await watch.close()
+    assert SHIPPED.stem not in api.snapshot().classifiers
+    assert (await made_by(api, route))[0] == ("weights_rollback", [0.9])
+
+
 async def test_weights_that_came_last_go_back_first(
     api: ControlApi, module_database_url: str
 ) -> None:
-    async def upload(number: int) -> None:
-        path = "/classifiers/shadowed/versions"
-        answer = await api.http.post(path, content=make_weights(number)[1])
-        assert answer.status_code == 201, answer.text
-
-    await upload(1)
+    await upload(api, "shadowed", 1)
     route = await shadowed(api, quality_floor=0.9, min_samples=50)
     route["tiers"]["classifier"] = "shadowed"
     await set_thresholds(api, route, 0.3)
     await set_thresholds(api, route, 0.9)
-    await upload(2)
+    await upload(api, "shadowed", 2)
     add_scores(module_database_url, route, 80)
     watch = make_watch(api)
     await watch.look()

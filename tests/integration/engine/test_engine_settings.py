@@ -87,6 +87,14 @@ def test_options_alone() -> None:
         ('model = "m"\nsleep = "deep"', "sleep"),
         ('model = "m"\narguments = ["--port", "1"]', "--port is a setting"),
         ("model = ", "not valid"),
+        ('model = "m"\nport = 8100\n[agent]\nport = 8100', "both 8100"),
+        ('model = "m"\n[agent]\nkeep_warm_seconds = 60', "needs agent.port"),
+        ('model = "m"\n[agent]\nport = 1\nkeep_warm_seconds = inf', "keep_warm_seconds"),
+        ('model = "m"\n[environment]\n"A;rm -rf /" = "x"', "no name of a variable"),
+        (
+            'model = "m"\n[speculation]\ntokens = 2\noptions = {a = 2020-01-01}',
+            "cannot be written as JSON",
+        ),
     ],
 )
 def test_wrong_files_are_explained(tmp_path: Path, text: str, said: str) -> None:
@@ -99,3 +107,6 @@ def test_what_is_missing() -> None:
     assert "Name a model" in refusal("print")
     assert "cannot be read" in refusal("print", "--file", "nowhere.toml")
     assert "not valid JSON" in refusal("print", "m", "--speculation", "{")
+    assert "No closing quotation" in refusal("print", "m", "--command", 'vllm "serve')
+    assert "drain_seconds must be" in refusal("print", "m", "--drain-seconds", "inf")
+    assert "begins with a dash" in refusal("print", "m", "--served-name=--port")

@@ -15,6 +15,7 @@ from billing.engine_counters.span import (
     CounterSample,
     CounterSpan,
     EngineCounts,
+    EngineReplica,
     extend_span,
     hour_of,
 )
@@ -25,8 +26,8 @@ MINUTE = timedelta(minutes=1)
 
 def sample(minutes: float, tokens: int, **changes: object) -> CounterSample:
     made = CounterSample(
-        replica_id="rep_1",
-        deployment_id="dep_1",
+        engine_url="http://engine:8000",
+        replicas=(EngineReplica("rep_1", "dep_1"),),
         at=NOON + minutes * MINUTE,
         counts=EngineCounts(tokens * 2, tokens, tokens // 10),
         in_flight=0,
@@ -59,11 +60,13 @@ def test_a_first_sample_at_the_end_of_an_hour_is_grown_all_the_same() -> None:
     [
         sample(11, 5),
         sample(11, 500, engine_started_at=NOON),
-        sample(11, 500, deployment_id="dep_2"),
+        sample(
+            11, 500, replicas=(EngineReplica("rep_1", "dep_1"), EngineReplica("rep_2", "dep_2"))
+        ),
         sample(11, 100, counts=EngineCounts(200, 100, 9)),
     ],
 )
-def test_a_restart_or_a_move_begins_anew(after: CounterSample) -> None:
+def test_a_restart_or_another_replica_begins_anew(after: CounterSample) -> None:
     span = extend_span(None, sample(10, 100))
     begun = extend_span(span, after)
     assert (begun.from_at, begun.to_at, begun.to_counts) == (after.at, after.at, after.counts)
@@ -102,6 +105,7 @@ def test_what_is_made_without_a_restart_is_counted_once(
 
 def figures(**changes: object) -> SpanFigures:
     made = SpanFigures(
+        engine_url="http://engine:8000",
         deployment_id="dep_1",
         replica_id="rep_1",
         from_at=NOON + MINUTE,
@@ -179,13 +183,68 @@ def test_replicas_are_added_up_by_deployment_and_hour() -> None:
     high, low = Tokens(200_000, 103_000), Tokens(200_000, 97_000)
     spans = [
         figures(engine=high),
-        figures(engine=low, replica_id="rep_2"),
-        figures(engine=high, deployment_id="dep_2"),
+        figures(engine=low, replica_id="rep_2", engine_url="http://second"),
+        figures(engine=high, deployment_id="dep_2", engine_url="http://third"),
         figures(engine=high, from_at=NOON + 59 * MINUTE, to_at=NOON + 61 * MINUTE),
     ]
     found = compare_counts(spans, DriftRule())
-    assert [(d.hour, d.deployment_id, d.replicas, d.is_over) for d in found] == [
-        (NOON, "dep_1", 2, False),
-        (NOON, "dep_2", 1, True),
-        (hour_of(NOON + 61 * MINUTE), "dep_1", 1, True),
+    assert [(d.hour, d.deployment_ids, d.replicas, d.is_over) for d in found] == [
+        (NOON, ("dep_1",), 2, False),
+        (NOON, ("dep_2",), 1, True),
+        (hour_of(NOON + 61 * MINUTE), ("dep_1",), 1, True),
     ]
+
+
+def test_an_engine_of_two_deployments_is_compared_once_with_both_and_its_sibling_alone() -> None:
+    shared = {"engine_url": "http://shared", "engine": Tokens(400_000, 200_000)}
+    spans = [
+        figures(**shared, deployment_id="dep_base", replica_id="rep_1"),
+        figures(**shared, deployment_id="dep_adapter", replica_id="rep_2"),
+        figures(engine_url="http://alone", deployment_id="dep_base", replica_id="rep_3"),
+    ]
+    both, alone = compare_counts(spans, DriftRule())
+    assert (both.deployment_ids, both.replicas) == (("dep_adapter", "dep_base"), 2)
+    assert (both.engine, both.engine_requests) == (both.ours, 1000)
+    assert both.requests == 2000
+    assert (alone.deployment_ids, alone.engine) == (("dep_base",), alone.ours)
+    assert not both.is_over
+    assert not alone.is_over
+
+
+@given(
+    engines=st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 2), st.integers(0, 10**6), st.integers(0, 10**6)),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    past_us=st.integers(0, 5000),
+)
+def test_each_engine_counts_once_however_many_replicas_and_deployments_it_is(
+    engines: list[list[tuple[int, int, int]]], past_us: int
+) -> None:
+    """Each engine: for each of its replicas the deployment, and the tokens that went through us."""
+    spans, ours, made = [], Tokens(), Tokens()
+    for number, replicas in enumerate(engines):
+        counted = Tokens(sum(one[1] for one in replicas), sum(one[2] for one in replicas) + past_us)
+        made, ours = made + counted, ours + Tokens(counted.input, counted.output - past_us)
+        spans += [
+            figures(
+                engine_url=f"http://{number}",
+                deployment_id=f"dep_{deployment}",
+                replica_id=f"rep_{number}_{place}",
+                engine=counted,
+                ours=Tokens(read, written),
+            )
+            for place, (deployment, read, written) in enumerate(replicas)
+        ]
+    rule = DriftRule(share=0.0, min_tokens=0)
+    found = compare_counts(spans, rule)
+    assert sum((drift.engine for drift in found), Tokens()) == made
+    assert sum((drift.ours for drift in found), Tokens()) == ours
+    assert sum(drift.output_excess for drift in found) == past_us * len(engines)
+    assert all(drift.is_over == (past_us > 0) for drift in found)
+    assert len({drift.deployment_ids for drift in found}) == len(found)

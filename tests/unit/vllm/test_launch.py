@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from backends.vllm.launch import (
     get_environment,
     print_command,
 )
+from backends.vllm.own_flags import find_own_flag
 
 _FLAGS = Path(__file__).parents[2] / "fixtures" / "vllm_flags.txt"
 EVERYTHING: dict[str, Any] = {
@@ -99,6 +101,25 @@ def test_nodes_are_joined_by_ray() -> None:
         ({"nodes": 2}, "for one machine"),
         ({"arguments": ("--port=1",)}, "--port is a setting"),
         ({"arguments": ("--api_key", "x")}, "--api-key is a setting"),
+        ({"arguments": ("--tp", "8")}, "--tp, --tensor-parallel-size, is a setting"),
+        ({"arguments": ("-pp=2",)}, "-pp, --pipeline-parallel-size, is a setting"),
+        ({"arguments": ("-qfp8",)}, "-qfp8, --quantization, is a setting"),
+        ({"arguments": ("--tensor-par=8",)}, "short for --tensor-parallel-size"),
+        ({"arguments": ("--speculative_config.model", "x")}, "is a setting"),
+        ({"arguments": ("--no-enable-lora",)}, "--no-enable-lora is a setting"),
+        ({"model": "--api-key=x"}, "begins with a dash"),
+        ({"served_names": ("small", "--port")}, "served_names: '--port' begins with a dash"),
+        ({"adapters": {"--port": "1"}}, "adapters: '--port' begins with a dash"),
+        ({"adapters": {"a=b": "x"}}, "no name of an adapter"),
+        ({"dtype": "-x"}, "dtype: '-x' begins with a dash"),
+        ({"arguments": ("--seed\0",)}, "NUL"),
+        ({"environment": {"A": "\0"}}, "NUL"),
+        ({"environment": {"A;rm -rf /": "x"}}, "environment: 'A;rm -rf /' is no name"),
+        ({"environment": {"1A": "x"}}, "begin with no digit"),
+        ({"environment": {"": "x"}}, "no name of a variable"),
+        ({"environment": {"A\n": "x"}}, "no name of a variable"),
+        ({"drain_seconds": float("inf")}, "drain_seconds must be a finite number"),
+        ({"drain_seconds": float("nan")}, "drain_seconds must be a finite number"),
         ({"model": ""}, "must be named"),
         ({"command": ()}, "must be named"),
     ],
@@ -106,6 +127,30 @@ def test_nodes_are_joined_by_ray() -> None:
 def test_what_cannot_work_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(LaunchError, match=re.escape(said)):
         LaunchSettings(**{**EVERYTHING, **change})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_speculative_tokens": 9}, "set speculation.tokens"),
+        ({"method": "eagle"}, "set speculation.method"),
+        ({"a": date(2020, 1, 1)}, "cannot be written as JSON"),
+        ({"a": {"b": float("nan")}}, "cannot be written as JSON"),
+    ],
+)
+def test_options_of_speculation_that_cannot_be(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(LaunchError, match=re.escape(said)):
+        Speculation(tokens=4, options=options)
+
+
+def test_every_other_flag_of_vllm_may_be_passed() -> None:
+    own = {word for word in get_arguments(LaunchSettings(**EVERYTHING)) if word.startswith("--")}
+    refused = {flag for flag in known_flags() if find_own_flag(flag)}
+    spare = {flag.removeprefix("--").removeprefix("no-") for flag in refused - own}
+    assert spare <= {flag.removeprefix("--").removeprefix("no-") for flag in own} | {
+        *("api-key", "model", "distributed-executor-backend")
+    }
+    assert own - {"--seed"} <= refused
 
 
 def test_sleep_levels_need_the_development_server() -> None:

@@ -34,3 +34,20 @@ def test_a_context_that_is_no_count_of_tokens(length: object) -> None:
 )
 def test_what_is_no_model_list(body: bytes) -> None:
     assert parse_model_list(body) is None
+
+
+@pytest.mark.parametrize(
+    ("models", "adapters", "is_other"),
+    [
+        (("base", "m"), (), False),
+        (("base",), ("m",), False),
+        (("base",), (), True),
+        (("M",), ("m2",), True),
+        ((), ("poet",), True),
+        ((), (), False),  # it lists nothing, which says nothing
+    ],
+)
+def test_only_a_list_of_others_says_that_a_model_is_missing(
+    models: tuple[str, ...], adapters: tuple[str, ...], is_other: bool
+) -> None:
+    assert EngineFacts(None, models, adapters).names_others_than("m") is is_other
