@@ -124,8 +124,8 @@ def _steps(
 ) -> tuple[Point, ...]:
     """Return the corners of the dedicated cost at a load that is the same in every hour."""
     first = section.crossings[0]
-    standing = section.utilizations[0].dedicated_per_day
-    spares = first.crossing.cost_per_day - standing
+    standing = first.crossing.cost_per_day / (first.replicas + first.spare_replicas)
+    spares = first.spare_replicas * standing
     per_replica = first.capacity_tokens_per_second * max_utilization * 86_400
     corners: list[Point] = []
     begin, count = Decimal(0), 1

@@ -76,6 +76,7 @@ class FleetCrossing(Record, frozen=True, kw_only=True):
     """The crossing of so many replicas, spares left out."""
 
     replicas: int
+    spare_replicas: int = 0  # in the cost
     crossing: Crossing
     capacity_tokens_per_second: Decimal
     break_even_utilization: Decimal
@@ -84,7 +85,7 @@ class FleetCrossing(Record, frozen=True, kw_only=True):
 
 
 class UtilizationRow(Record, frozen=True, kw_only=True):
-    """One replica held at one utilization all day."""
+    """One replica held at one utilization all day; its fleet's spares are in the cost."""
 
     utilization: Decimal
     dedicated_per_day: Decimal
@@ -204,6 +205,8 @@ class ServingRow(Record, frozen=True, kw_only=True):
     requests: int
     measured_requests: int
     completed_requests: int
+    unjudged_requests: int = 0
+    unpriced_requests: int = 0
     met_requests: int
     met_share: Decimal | None = None
     goodput_requests_per_second: Decimal

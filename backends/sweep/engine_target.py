@@ -62,6 +62,11 @@ class EngineTarget:
         prefix = self._endpoint.prefix
         if not prefix.endswith("/v1"):
             prefix += "/v1"
+        self._models_head = (
+            f"GET {prefix}/models HTTP/1.1\r\n".encode("latin-1")
+            + self._endpoint.request_headers
+            + b"accept: application/json\r\n\r\n"
+        )
         path = f"{prefix}/chat/completions" if is_chat else f"{prefix}/completions"
         self._head = (
             f"POST {path} HTTP/1.1\r\n".encode("latin-1")
@@ -102,6 +107,20 @@ class EngineTarget:
             failure,
             detail,
         )
+
+    async def find_models(self) -> bytes | None:
+        """Return the server's answer to ``/v1/models``; None where it has none that can be read."""
+        try:
+            async with asyncio.timeout(min(_CONNECT_SECONDS, self._timeout_seconds)):
+                connection = await self._endpoint.connect()
+                try:
+                    await connection.send(self._models_head, b"")
+                    body = await connection.read_all(_MAX_REFUSAL_BYTES)
+                    return body if connection.status == 200 else None
+                finally:
+                    self._endpoint.release(connection)
+        except (BackendError, TimeoutError):
+            return None
 
     def close(self) -> None:
         """Close the connections."""

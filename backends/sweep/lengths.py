@@ -11,6 +11,7 @@ from itertools import accumulate
 from backends.sweep.errors import SweepError
 
 _HAND = 16
+MOST_TOKENS = 2**21  # of a request's input, and of its output: above what any model takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,12 @@ class Lengths:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         if any(min(pair.input_tokens, pair.output_tokens) < 1 for pair in pairs):
             raise SweepError("a request has at least one token of input and one of output")
+        most = max((max(pair.input_tokens, pair.output_tokens) for pair in pairs), default=0)
+        if most > MOST_TOKENS:
+            raise SweepError(
+                f"a request of {most} tokens is longer than any model takes; at most {MOST_TOKENS} "
+                "of input and as many of output are measured"
+            )
         self.pairs = sorted(
             (pair for pair in pairs if pair.requests > 0),
             key=lambda pair: (pair.input_tokens + pair.output_tokens, pair.input_tokens),

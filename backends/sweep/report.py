@@ -56,17 +56,46 @@ def describe_knee(knee: Mapping[str, Any] | None, loop: str) -> str:
     return f"The knee is at {at['value']:.4g} {unit} ({interval})."
 
 
-def write_capacity(reports: Sequence[Mapping[str, Any]], *, name: str, gpus: int) -> dict[str, Any]:
+def write_capacity(
+    reports: Sequence[Mapping[str, Any]],
+    *,
+    name: str | None = None,
+    gpus: int | None = None,
+    model: str | None = None,
+) -> dict[str, Any]:
     """Return the capacity profile of one sweep, or of several with different mixes.
 
     Left out are steps that measured the client, that failed, or that had no steady state. All points
-    of a sweep have the sweep's one mean request: they differ by load. Raises :class:`SweepError` when
-    nothing is left.
+    of a sweep have the sweep's one mean request: they differ by load. ``name`` is otherwise the
+    model's, ``gpus`` the reports' own; ``model`` says that what they call differently is one model.
+    ``measured_at`` is when the first of the sweeps began: a profile is as old as its oldest point.
+    Raises :class:`SweepError` for several models or numbers of GPUs, or when no point is left.
     """
     points = [point for report in reports for point in _write_points(report)]
     if not points:
         raise SweepError("no step is fit for a capacity profile")
-    return {"name": name, "gpus": gpus, "points": points}
+    targets = [report.get("target") or {} for report in reports]
+    models = sorted({str(target.get("model")) for target in targets})
+    if model is None and len(models) > 1:
+        raise SweepError(
+            f"the sweeps are of different models: {', '.join(models)}; --model NAME says that they "
+            "are one"
+        )
+    counts = sorted({target.get("gpus", 1) for target in targets})
+    if gpus is None and len(counts) > 1:
+        raise SweepError(
+            f"the sweeps are of {' and '.join(map(str, counts))} GPUs a replica; measure one kind of "
+            "replica, or tell --gpus"
+        )
+    began = sorted(str(report["began_at"]) for report in reports if report.get("began_at"))
+    model = model or models[0]
+    return {
+        "name": name or model,
+        "model": model,
+        "gpus": gpus or counts[0],
+        **({"measured_at": began[0]} if began else {}),
+        "points": points,
+    }
 
 
 def _write_points(report: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ def answer(report: CrossoverReport, currency: str) -> str:
     text = f"Choose {best.kind}: {what}, {month} {currency} a month; {saving}{_sure(report.bands)}."
     if best.kind == "hybrid":
         text += f" {show_percent(best.spilled_share)} % of the serverless bill still goes there."
+        text += _why_no_spare(comparison, currency)
     return text
 
 
@@ -33,11 +34,24 @@ def show_band(band: Band) -> str:
     return f"{show_money(band.low)} to {show_money(band.high)}"
 
 
+def _why_no_spare(comparison: Comparison, currency: str) -> str:
+    """Say that serverless is the hybrid's spare, where dedicated alone would have another."""
+    dedicated = comparison.dedicated
+    if not dedicated.spare_replicas:
+        return ""
+    text = " The hybrid keeps no spare: what a lost replica carried spills over too."
+    if dedicated.per_month is None:
+        return text
+    return f"{text} {_dedicated_costs(comparison, currency)}"
+
+
 def _dedicated_costs(comparison: Comparison, currency: str) -> str:
     month = comparison.dedicated.per_month
     if month is None:
         return f"Dedicated alone is not priced: {comparison.dedicated.reason}."
-    return f"Dedicated alone would be {show_money(month)} {currency}."
+    spare = comparison.dedicated.spare_replicas
+    kept = f", {spare} spare kept," if spare else ""
+    return f"Dedicated alone{kept} would be {show_money(month)} {currency}."
 
 
 def _sure(bands: Bands | None) -> str:

@@ -1,7 +1,9 @@
 """How sure a monthly figure is: days are drawn again and again from the recorded ones. Pure.
 
-A day is drawn whole, so what its hours have in common stays together. Few days, or days that are
-alike by accident, make a band too narrow; it says nothing of growth.
+A day is drawn whole, so what its hours have in common stays together. The hours of a first or last
+day that is not whole are in every month as they are, so that the bands are of the same hours as the
+figures. Few days, or days that are alike by accident, make a band too narrow; it says nothing of
+growth.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from billing.costing.wide_decimal import divide, wide
 
 DEFAULT_RESAMPLES = 1000
 LEAST_DAYS = 3
-_DAYS_PER_MONTH = 30
+_HOURS_PER_MONTH = 30 * 24
 _LOW, _HIGH = Decimal("0.025"), Decimal("0.975")
 
 
@@ -49,7 +51,8 @@ def find_bands(
     seed: int,
     resamples: int = DEFAULT_RESAMPLES,
 ) -> Bands | None:
-    """Return the bands of costs by hour; ``days`` are the hours' indices of each whole day.
+    """Return the bands of costs by hour; ``days`` are the hours' indices of each whole day, and
+    what is in none of them is taken as it is.
 
     None with fewer than :data:`LEAST_DAYS` days.
     """
@@ -59,6 +62,14 @@ def find_bands(
         name: [sum((hourly[index] for index in day), Decimal(0)) for day in days]
         for name, hourly in costs.items()
     }
+    drawn_hours = {index for day in days for index in day}
+    fixed = {
+        name: sum(
+            (cost for index, cost in enumerate(hourly) if index not in drawn_hours), Decimal(0)
+        )
+        for name, hourly in costs.items()
+    }
+    hours = len(costs[best])
     chance = random.Random(seed)  # noqa: S311 - a repeatable sample, no secret
     drawn: dict[str, list[Decimal]] = {name: [] for name in by_day}
     savings: list[Decimal] = []
@@ -67,7 +78,7 @@ def find_bands(
         picks = [chance.randrange(len(days)) for _ in days]
         months = {
             name: divide(
-                sum((daily[pick] for pick in picks), Decimal(0)) * _DAYS_PER_MONTH, len(picks)
+                sum((daily[pick] for pick in picks), fixed[name]) * _HOURS_PER_MONTH, hours
             )
             for name, daily in by_day.items()
         }

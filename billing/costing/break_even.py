@@ -36,6 +36,7 @@ class FleetCrossing:
     """The crossing of a fleet, beside what the fleet can do. Utilization is of full capacity."""
 
     replicas: int  # spares left out
+    spare_replicas: int  # in the cost, not in the capacity
     crossing: Crossing
     capacity_tokens_per_second: Decimal  # of the mix, at full utilization
     break_even_utilization: Decimal
@@ -45,7 +46,7 @@ class FleetCrossing:
 
 @dataclass(frozen=True, slots=True)
 class UtilizationRow:
-    """A fleet held at one utilization all day."""
+    """A fleet held at one utilization all day; spares are in its cost, not in its capacity."""
 
     utilization: Decimal
     tokens_per_day: Decimal
@@ -73,6 +74,7 @@ def find_crossing(*, cost_per_day: Decimal, price_per_million: Decimal) -> Cross
 def find_fleet_crossing(
     *,
     replicas: int,
+    spare_replicas: int = 0,
     cost_per_day: Decimal,
     price_per_million: Decimal,
     replica_tokens_per_second: Decimal,
@@ -87,6 +89,7 @@ def find_fleet_crossing(
     break_even = divide(crossing.tokens_per_second, capacity)
     return FleetCrossing(
         replicas=replicas,
+        spare_replicas=spare_replicas,
         crossing=crossing,
         capacity_tokens_per_second=capacity,
         break_even_utilization=break_even,

@@ -10,6 +10,7 @@ from typing import Literal
 
 from billing.costing.errors import CostingError
 from billing.costing.kv_cache import kv_bytes_per_gpu
+from billing.costing.model_shape import ModelShape
 from billing.costing.roofline import DecodeStep, Served, find_decode_step, prefill_ceiling
 from billing.costing.split_model import find_split_fault
 from billing.costing.weights import weight_bytes
@@ -83,11 +84,16 @@ class CapacityPlan:
 
 
 def plan_capacity(served: Served, wish: Wish) -> CapacityPlan:
-    """Return what ``served`` can carry of the wish's mix, or why it can carry nothing."""
+    """Return what ``served`` can carry of the wish's mix, or why it can carry nothing.
+
+    Raises :class:`CostingError` for a wish that no GPU could meet: a share of no memory, a request
+    of no tokens, one that is longer than the model's context.
+    """
     if not 0 < wish.memory_share <= 1:
         raise CostingError("the share of memory is above 0 and at most 1")
     if wish.mix.longest < 1:
         raise CostingError("a request has at least one token")
+    _check_context(served.shape, wish)
     parallel = served.tensor_parallel
     if parallel < 1:
         raise CostingError("a model needs at least one GPU")
@@ -123,6 +129,22 @@ def _find_ceilings(served: Served, wish: Wish, room: int) -> Ceilings | None:
         prefill_tokens_per_second=prefill,
         requests_per_second=1 / seconds,
         decode_share=decode_seconds / seconds,
+    )
+
+
+def _check_context(shape: ModelShape, wish: Wish) -> None:
+    """Do nothing where the engine accepts sequences so long. Raises :class:`CostingError`."""
+    most = shape.context_tokens
+    if most is None or wish.longest <= most:
+        return
+    asked = (
+        f"a request of {wish.mix.input_tokens} tokens in and {wish.mix.output_tokens} out"
+        if wish.mix.longest > most
+        else f"a context of {wish.longest} tokens"
+    )
+    raise CostingError(
+        f"{asked} is more than the {most} tokens of the model's context: vLLM refuses it. If the "
+        "model can be served with more, max_position_embeddings of its config.json has to say so"
     )
 
 

@@ -39,6 +39,7 @@ class CrossoverQuestion:
     fault: str | None = None
     seed: int = DEFAULT_SEED
     resamples: int = DEFAULT_RESAMPLES
+    notes: tuple[str, ...] = ()  # on the prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class CrossoverReport:
     comparison: Comparison
     bands: Bands | None  # None: too few whole days
     crossings: tuple[FleetCrossing, ...]  # by replicas, from one on
-    utilizations: tuple[UtilizationRow, ...]  # of one replica, spares left out
+    utilizations: tuple[UtilizationRow, ...]  # of one replica, its fleet's spares paid too
     notes: tuple[str, ...]
 
 
@@ -125,9 +126,8 @@ def _list_crossings(
     found = (
         find_fleet_crossing(
             replicas=replicas,
-            cost_per_day=(replicas + terms.spare_replicas)
-            * terms.standing_price_per_hour
-            * HOURS_PER_DAY,
+            spare_replicas=terms.spare_replicas,
+            cost_per_day=_fleet_cost_per_day(replicas, terms),
             price_per_million=load.serverless_per_million,
             replica_tokens_per_second=rate,
             tokens_per_day=load.tokens_per_day,
@@ -145,11 +145,16 @@ def _list_utilizations(
         return ()
     rows = list_utilizations(
         utilizations=_UTILIZATIONS,
-        cost_per_day=question.terms.standing_price_per_hour * HOURS_PER_DAY,
+        cost_per_day=_fleet_cost_per_day(1, question.terms),
         price_per_million=load.serverless_per_million,
         capacity_tokens_per_second=question.capacity.tokens_per_second(question.profile.tokens),
     )
     return tuple(rows)
+
+
+def _fleet_cost_per_day(replicas: int, terms: DedicatedTerms) -> Decimal:
+    """Return what a day of so many replicas and their spares costs."""
+    return (replicas + terms.spare_replicas) * terms.standing_price_per_hour * HOURS_PER_DAY
 
 
 def _find_bands(question: CrossoverQuestion, comparison: Comparison) -> Bands | None:
@@ -169,7 +174,8 @@ def _find_bands(question: CrossoverQuestion, comparison: Comparison) -> Bands | 
 
 
 def _list_notes(question: CrossoverQuestion, comparison: Comparison) -> tuple[str, ...]:
-    terms, notes = question.terms, list(question.capacity.notes if question.capacity else ())
+    terms, notes = question.terms, list(question.notes)
+    notes += question.capacity.notes if question.capacity else ()
     if len(list_days(question.profile)) < 7:
         notes.append("less than a week was recorded: weekdays and weekends are not both in it")
     starts = max(choice.cold_starts for choice in comparison.choices)

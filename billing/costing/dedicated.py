@@ -38,8 +38,9 @@ class DedicatedTerms:
     gpus_per_replica: int = 1
     # Of a replica's capacity, in the mean of an hour: the room is for the hour's own peaks.
     max_utilization: Decimal = Decimal("0.8")
-    spare_replicas: int = 0  # 1: one may fail (N+1)
-    replicas: int | None = None  # just so many, spares left out; None: as few as carry the peak
+    spare_replicas: int = 0  # of dedicated alone; 1: one may fail (N+1)
+    # Just so many, spares left out, and no more of them in a hybrid; None: as carry the peak.
+    replicas: int | None = None
     max_replicas: int | None = None  # that can be had, spares included; None: any number
     committed_price_per_gpu_hour: Decimal | None = None  # for what stands all the time
     commitment_months: int = 0

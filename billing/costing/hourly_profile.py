@@ -92,7 +92,10 @@ def make_profile(
 def _check_hour(at: datetime) -> datetime:
     if at.tzinfo is None:
         raise CostingError(f"the hour {at.isoformat()} has no zone")
-    moment = at.astimezone(UTC)
+    try:
+        moment = at.astimezone(UTC)
+    except OverflowError:
+        raise CostingError(f"{at.isoformat()} is in no year of UTC from 1 to 9999") from None
     if moment.minute or moment.second or moment.microsecond:
         raise CostingError(f"{at.isoformat()} is not the beginning of an hour of UTC")
     return moment

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from typing import Any
 
@@ -38,6 +39,7 @@ class CapacityProfile:
     name: str
     gpus: int
     points: tuple[MeasuredPoint, ...]
+    measured_at: datetime | None = None  # UTC; of the oldest sweep. Files of before lack it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,19 @@ def read_capacity_profile(text: str) -> CapacityProfile:
     gpus = content.get("gpus", "1")
     if not str(gpus).isdigit() or int(gpus) < 1:
         raise CostingError("gpus of the capacity profile is no count")
-    return CapacityProfile(str(content.get("name", "profile")), int(gpus), points)
+    name = str(content.get("name", "profile"))
+    return CapacityProfile(name, int(gpus), points, _read_time(content.get("measured_at")))
+
+
+def _read_time(told: Any) -> datetime | None:
+    """Return when it was measured, in UTC; a time without a zone is taken as UTC."""
+    if told is None:
+        return None
+    try:
+        time = datetime.fromisoformat(str(told))
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise CostingError("measured_at of the capacity profile is no time (ISO 8601)") from error
 
 
 def choose_capacity(
@@ -95,7 +109,8 @@ def choose_capacity(
         )
     points = list(fastest.values())
     pairs = [(point.tokens, point.requests_per_second) for point in points]
-    notes = [f"measured: {profile.name}, {len(points)} mix(es) within the target"]
+    when = "" if profile.measured_at is None else f" on {profile.measured_at:%Y-%m-%d}"
+    notes = [f"measured{when}: {profile.name}, {len(points)} mix(es) within the target"]
     return fit_seconds(pairs, load_mix, notes)
 
 

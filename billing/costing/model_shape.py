@@ -45,7 +45,9 @@ class ModelShape:
     experts: ExpertLayers | None = None
     window: int | None = None  # tokens that a layer with a sliding window looks back
     window_layers: int = 0  # how many of the layers have one
-    context_tokens: int | None = None  # the longest sequence that the model was made for
+    context_tokens: int | None = None  # the longest sequence that the engine accepts for it
+    default_context_tokens: int | None = None  # what the engine takes where it is not told
+    notes: tuple[str, ...] = ()  # what a person has to know of how it was counted
 
     @property
     def full_layers(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from billing.costing.errors import CostingError
@@ -19,7 +19,8 @@ _PER_MILLION = Decimal(1).scaleb(-6)
 class ListPrice:
     """What one provider, or one route, asks per million tokens.
 
-    ``cached_input_per_million`` None: cached input costs what input costs.
+    ``cached_input_per_million`` None: cached input costs what input costs. ``route`` is the one
+    that the price is of, as a price book's are; None: of a provider that could serve any.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ListPrice:
     input_per_million: Decimal
     cached_input_per_million: Decimal | None
     output_per_million: Decimal
+    route: str | None = None
 
 
 @wide
@@ -60,7 +62,8 @@ def parse_price_list(text: str, *, currency: str) -> list[ListPrice]:
 
     A row has a name (``name``, ``provider`` or ``route``), ``input_per_million``,
     ``output_per_million``, and perhaps ``cached_input_per_million`` and ``currency``: what
-    ``forebay prices list --json`` prints is such a file. Raises :class:`CostingError`.
+    ``forebay prices list --json`` prints is such a file. A price with a ``route`` is that route's.
+    Raises :class:`CostingError`.
     """
     prices = [_read_price(row, currency) for row in read_rows(text)]
     check_names(prices)
@@ -91,13 +94,14 @@ def _read_price(row: Row, currency: str) -> ListPrice:
     missing = [key for key in ("input_per_million", "output_per_million") if not row.get(key)]
     if missing:
         raise CostingError(f"the price of {name!r} has no {missing[0]}")
-    return _make_price(
+    price = _make_price(
         name,
         row.get("currency") or currency,
         row["input_per_million"],
         row.get("cached_input_per_million") or None,
         row["output_per_million"],
     )
+    return replace(price, route=row.get("route") or None)
 
 
 def _make_price(

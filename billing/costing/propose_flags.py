@@ -23,9 +23,12 @@ def propose_flags(plan: CapacityPlan, wish: Wish, *, stored_as: str) -> list[str
     """
     if plan.ceilings is None:
         return []
-    served, longest = plan.served, wish.context_tokens
-    if longest is None and plan.ceilings.longest_tokens != served.shape.context_tokens:
-        longest = plan.ceilings.longest_tokens  # the model's own length does not fit
+    served, longest = plan.served, None
+    if wish.context_tokens is not None:
+        longest = wish.longest  # room for a request of the mix must be there in any case
+    elif plan.ceilings.longest_tokens != served.shape.default_context_tokens:
+        # The model's own length does not fit, or the engine takes a shorter one unless told.
+        longest = plan.ceilings.longest_tokens
     flags = [] if longest is None else ["--max-model-len", str(longest)]
     flags += ["--gpu-memory-utilization", f"{wish.memory_share:g}"]
     flags += ["--max-num-seqs", str(plan.ceilings.sequences)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -16,12 +15,12 @@ from billing.costing.measured_capacity import (
     TargetMissedError,
     choose_capacity,
 )
-from billing.costing.price_list import ListPrice
 from billing.costing.replica_capacity import (
     ReplicaCapacity,
     capacity_of_rate,
     capacity_of_rates,
 )
+from billing.costing.route_prices import PricedLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +46,17 @@ class ToldCapacity:
             raise CostingError("a latency target needs a measured profile")
 
 
-def make_question(
-    profile: HourlyProfile,
-    prices: Sequence[ListPrice],
-    terms: DedicatedTerms,
-    told: ToldCapacity,
-) -> CrossoverQuestion:
+def make_question(load: PricedLoad, terms: DedicatedTerms, told: ToldCapacity) -> CrossoverQuestion:
     """Return the question about one profile. Raises :class:`CostingError`."""
     told.check()
+    capacity, fault = None, None
     try:
-        capacity = _find_capacity(profile, terms, told)
+        capacity = _find_capacity(load.profile, terms, told)
     except TargetMissedError as missed:
-        return CrossoverQuestion(profile, tuple(prices), terms, None, str(missed))
-    return CrossoverQuestion(profile, tuple(prices), terms, capacity)
+        fault = str(missed)
+    return CrossoverQuestion(
+        load.profile, load.prices, terms, capacity, fault=fault, notes=load.notes
+    )
 
 
 def _find_capacity(

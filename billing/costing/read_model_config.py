@@ -1,47 +1,60 @@
 """Reads a Hugging Face ``config.json`` into a :class:`ModelShape`. Pure: it is given the content.
 
 Names differ between families; what is missing is derived as the family's own code derives it
-(``head_dim`` = hidden / heads). What cannot be counted (state-space and linear attention layers,
-whose memory does not grow with the sequence) is refused rather than guessed.
+(``head_dim`` = hidden / heads). What cannot be counted is refused rather than guessed
+(``refused_models.py``); of a family that is not known the shape has a note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from billing.costing.config_fields import find_figure, get_figure, is_set, list_field
 from billing.costing.errors import ModelConfigError
+from billing.costing.layer_windows import read_window
+from billing.costing.model_context import read_context
 from billing.costing.model_shape import ExpertLayers, LatentAttention, ModelShape
+from billing.costing.refused_models import check_countable, check_experts_are_read
 
 # Nested where a model reads images or sound too.
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+# Weights beside the decoder, which are not counted.
+_OTHER_PARTS = ("vision_config", "audio_config", "img_processor", "audio_processor", "visual")
 # Two matrices in the feed-forward part, not three.
 _UNGATED = frozenset(
     (
-        "bloom",
-        "codegen",
-        "falcon",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neo",
-        "gpt_neox",
-        "gptj",
-        "mpt",
-        "nemotron",
-        "opt",
-        "phi",
-        "starcoder2",
+        *("apertus", "arcee", "biogpt", "bloom", "codegen", "falcon", "fuyu", "gpt2"),
+        *("gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt"),
+        *("nanochat", "nemotron", "openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
     )
 )
-_NO_ATTENTION = (
-    "ssm_cfg",
-    "mamba_d_state",
-    "linear_num_key_heads",
-    "rwkv_version",
-    "ssm_state_size",
+# Families whose parameters, counted here, were compared with what their published code builds, or
+# with the number that their makers tell.
+KNOWN_FAMILIES = _UNGATED | frozenset(
+    (
+        *("afmoe", "aria_text", "bitnet", "cohere", "cohere2", "cohere2_moe", "cwm", "dbrx"),
+        *("deepseek_v2", "deepseek_v3", "emu3", "ernie4_5", "ernie4_5_moe", "exaone4"),
+        *("exaone_moe", "flex_olmo", "gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4"),
+        *("glm4_moe", "gpt_oss", "granite", "granite_swa", "granitemoe", "granitemoe_swa"),
+        *("granitemoeshared", "helium", "hy_v3", "hyperclovax", "internlm2", "internlm3"),
+        *("kimi_k2", "llama", "llama4", "llama4_text", "mellum", "minicpm3", "minimax_m2"),
+        *("ministral3", "mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "phi3"),
+        *(
+            "phimoe",
+            "qwen2",
+            "qwen2_moe",
+            "qwen2_vl",
+            "qwen2_vl_text",
+            "qwen2_5_vl",
+            "qwen2_5_vl_text",
+            "qwen3",
+            "qwen3_moe",
+        ),
+        *("qwen3_vl_text", "qwen3_vl_moe_text", "seed_oss", "smollm3", "solar_open", "stablelm"),
+        *("vaultgemma", "youtu"),
+    )
 )
-_KEPT_LAYERS = {"full_attention", "attention", "global"}
-_WINDOW_LAYERS = {"sliding_attention", "chunked_attention", "local", "sliding"}
 
 
 def read_model_config(content: Mapping[str, Any], *, name: str = "model") -> ModelShape:
@@ -49,21 +62,18 @@ def read_model_config(content: Mapping[str, Any], *, name: str = "model") -> Mod
 
     Raises :class:`ModelConfigError` where a needed figure is missing or no count.
     """
-    config = _text_part(content)
-    for key in _NO_ATTENTION:
-        if config.get(key) is not None:
-            raise ModelConfigError(
-                f"{key} says that layers keep a state of fixed size; only attention can be counted"
-            )
-    layers = _need(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    hidden = _need(config, "hidden_size", "n_embd", "d_model")
-    heads = _need(config, "num_attention_heads", "n_head", "n_heads")
-    head_dim = _find(config, "head_dim", "kv_channels", "attention_head_dim")
+    config = _flat_parts(_text_part(content))
+    check_countable(config)
+    layers = get_figure(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    hidden = get_figure(config, "hidden_size", "n_embd", "d_model")
+    heads = get_figure(config, "num_attention_heads", "n_head", "n_heads")
+    head_dim = find_figure(config, "head_dim", "kv_channels", "attention_head_dim")
     if not head_dim:
         if hidden % heads:
             raise ModelConfigError(f"no head_dim, and {hidden} does not divide by {heads} heads")
         head_dim = hidden // heads
-    window, window_layers = _window(config, layers)
+    window, window_layers = read_window(config, layers)
+    context = read_context(config)
     return ModelShape(
         name=str(content.get("_name_or_path") or name),
         layers=layers,
@@ -72,16 +82,16 @@ def read_model_config(content: Mapping[str, Any], *, name: str = "model") -> Mod
         kv_heads=_kv_heads(config, heads),
         head_dim=head_dim,
         dense_width=_dense_width(config, hidden),
-        vocabulary=_need(config, "vocab_size"),
+        vocabulary=get_figure(config, "vocab_size"),
         has_tied_embeddings=_is_tied(content, config),
         has_gated_feed_forward=str(config.get("model_type")) not in _UNGATED,
         latent=_latent(config),
         experts=_experts(config, layers),
         window=window,
         window_layers=window_layers,
-        context_tokens=_find(
-            config, "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"
-        ),
+        context_tokens=context.longest_tokens,
+        default_context_tokens=context.default_tokens,
+        notes=tuple(_find_notes(config)),
     )
 
 
@@ -95,34 +105,39 @@ def _text_part(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return part
 
 
-def _find(config: Mapping[str, Any], *names: str) -> int | None:
-    for name in names:
-        value = config.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ModelConfigError(f"{name} is {value!r:.40}, which is no count")
-        return value
-    return None
+def _flat_parts(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config with what DBRX and MPT nest by part of the layer under the usual names."""
+    attention, feed_forward = config.get("attn_config"), config.get("ffn_config")
+    flat = dict(config)
+    if isinstance(attention, Mapping):
+        flat["num_key_value_heads"] = attention.get("kv_n_heads")
+        if attention.get("attn_type") == "multiquery_attention":
+            flat["num_key_value_heads"] = 1
+        elif attention.get("attn_type") == "multihead_attention":
+            flat["num_key_value_heads"] = None
+    if isinstance(feed_forward, Mapping):
+        names = ("ffn_hidden_size", "moe_num_experts", "moe_top_k")
+        flat |= {name: feed_forward[name] for name in names if name in feed_forward}
+    return flat
 
 
-def _list(config: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the list of this name, empty where there is none."""
-    value = config.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _need(config: Mapping[str, Any], *names: str) -> int:
-    value = _find(config, *names)
-    if not value:
-        raise ModelConfigError(
-            f"the config has no {names[0]}: is it a language model's config.json?"
+def _find_notes(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a person has to know of the count."""
+    kind = str(config.get("model_type") or "")
+    if kind not in KNOWN_FAMILIES:
+        yield (
+            f"the family {kind} is not known here: it is counted like Llama; compare the parameters "
+            "with the published number"
+            if kind
+            else "the config names no model_type: it is counted like Llama"
         )
-    return value
+    for name in _OTHER_PARTS:
+        if is_set(config.get(name)):
+            yield f"{name} tells of a part beside the language model; its weights are not counted"
 
 
 def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
-    found = _find(
+    found = find_figure(
         config, "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"
     )
     # Falcon names the figure it does not use: without its new decoder, multi_query means one.
@@ -135,9 +150,9 @@ def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
 
 def _dense_width(config: Mapping[str, Any], hidden: int) -> int:
     # Llama 4 names the experts' width first and the dense layers' apart.
-    found = _find(config, "intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner")
-    found = found or _find(config, "ffn_hidden_size")
-    return found or _find(config, "moe_intermediate_size") or 4 * hidden
+    found = find_figure(config, "intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner")
+    found = found or find_figure(config, "ffn_hidden_size")
+    return found or find_figure(config, "moe_intermediate_size") or 4 * hidden
 
 
 def _is_tied(content: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -150,28 +165,31 @@ def _is_tied(content: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 def _latent(config: Mapping[str, Any]) -> LatentAttention | None:
-    rank = _find(config, "kv_lora_rank")
+    rank = find_figure(config, "kv_lora_rank")
     if rank is None:
         return None
     return LatentAttention(
         kv_lora_rank=rank,
-        qk_rope_head_dim=_need(config, "qk_rope_head_dim"),
-        qk_nope_head_dim=_need(config, "qk_nope_head_dim"),
-        v_head_dim=_need(config, "v_head_dim"),
-        q_lora_rank=_find(config, "q_lora_rank"),
+        qk_rope_head_dim=get_figure(config, "qk_rope_head_dim"),
+        qk_nope_head_dim=get_figure(config, "qk_nope_head_dim"),
+        v_head_dim=get_figure(config, "v_head_dim"),
+        q_lora_rank=find_figure(config, "q_lora_rank"),
     )
 
 
 def _experts(config: Mapping[str, Any], layers: int) -> ExpertLayers | None:
-    experts = _find(
+    experts = find_figure(
         config, "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"
     )
     if not experts or experts == 1:
+        check_experts_are_read(config)
         return None
-    active = _need(config, "num_experts_per_tok", "experts_per_token", "moe_topk", "moe_top_k")
+    active = get_figure(
+        config, "num_experts_per_tok", "experts_per_token", "moe_topk", "moe_top_k", "moe_k"
+    )
     if active > experts:
         raise ModelConfigError(f"{active} of {experts} experts a token is impossible")
-    width = _need(config, "moe_intermediate_size", "intermediate_size")
+    width = get_figure(config, "moe_intermediate_size", "intermediate_size", "ffn_hidden_size")
     return ExpertLayers(
         layers=_count_expert_layers(config, layers),
         experts=experts,
@@ -182,59 +200,36 @@ def _experts(config: Mapping[str, Any], layers: int) -> ExpertLayers | None:
 
 
 def _shared_width(config: Mapping[str, Any], width: int) -> int:
-    told = _find(config, "shared_expert_intermediate_size", "shared_intermediate_size")
+    told = find_figure(config, "shared_expert_intermediate_size", "shared_intermediate_size")
     if told is not None:
         return told
     if "intermediate_size_mlp" in config:  # Llama 4: one shared expert beside the routed ones
         return width
-    return width * (_find(config, "n_shared_experts", "num_shared_experts") or 0)
+    shared = find_figure(config, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    return width * (shared or 0)
 
 
 def _count_expert_layers(config: Mapping[str, Any], layers: int) -> int:
-    """Count as the families' own code decides, layer by layer (Qwen, DeepSeek, Llama 4)."""
-    if listed := _list(config, "moe_layers"):
+    """Count as the families' own code decides, layer by layer (Qwen, DeepSeek, Llama 4, Ernie)."""
+    if listed := list_field(config, "moe_layers"):
         return len(set(map(str, listed)))
-    dense = _list(config, "mlp_only_layers")
-    step = _find(config, "decoder_sparse_step", "interleave_moe_layer_step") or 1
-    first_dense = _find(config, "first_k_dense_replace") or 0
-    every = _find(config, "moe_layer_freq") if isinstance(config.get("moe_layer_freq"), int) else 1
+    if kinds := list_field(config, "mlp_layer_types")[:layers]:
+        return sum(kind == "sparse" for kind in kinds)
+    if switched := list_field(config, "moe_layer_freq")[:layers]:
+        return sum(map(bool, switched))
+    dense = list_field(config, "mlp_only_layers")
+    step = find_figure(
+        config, "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"
+    )
+    names = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    first = find_figure(config, *names) or 0
+    last = find_figure(config, "moe_layer_end_index")
+    every = find_figure(config, "moe_layer_freq") or 1
     return sum(
         1
         for layer in range(layers)
         if layer not in dense
-        and (layer + 1) % step == 0
-        and layer >= first_dense
-        and layer % (every or 1) == 0
+        and (layer + 1) % (step or 1) == 0
+        and first <= layer <= (layers if last is None else last)
+        and layer % every == 0
     )
-
-
-def _window(config: Mapping[str, Any], layers: int) -> tuple[int | None, int]:
-    """Return the window in tokens and the number of layers that have it."""
-    kinds = _list(config, "layer_types")
-    if kinds:
-        unknown = {str(kind) for kind in kinds} - _KEPT_LAYERS - _WINDOW_LAYERS
-        if unknown:
-            raise ModelConfigError(
-                f"layers of the kind {min(unknown)} keep no cache that can be counted"
-            )
-    window = _find(config, "sliding_window", "attention_chunk_size")
-    if not window or config.get("use_sliding_window") is False:
-        return None, 0
-    if kinds:
-        count = sum(1 for kind in kinds if kind in _WINDOW_LAYERS)
-    elif config.get("model_type") == "gemma2":
-        count = (layers + 1) // 2  # every second layer, the first included
-    elif pattern := _find(config, "sliding_window_pattern"):
-        count = layers - layers // pattern  # every pattern-th layer sees everything
-    elif config.get("attention_chunk_size"):
-        # Llama 4: a layer without rotary positions sees everything, by default every fourth.
-        rotary = _list(config, "no_rope_layers")
-        count = sum(map(bool, rotary)) if rotary else layers - layers // 4
-    elif config.get("use_sliding_window") is True:
-        # Qwen: the first max_window_layers layers see everything.
-        count = max(0, layers - (_find(config, "max_window_layers") or 0))
-    else:
-        count = layers
-    # A list that is longer than the model says nothing of layers that are not there.
-    count = min(count, layers)
-    return (window, count) if count else (None, 0)

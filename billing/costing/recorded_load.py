@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from billing.costing.errors import CostingError
@@ -22,6 +22,7 @@ class LoadRow:
     route: str | None
     currency: str | None
     hour: LoadHour
+    unpriced_requests: int = 0  # of the hour's: nothing of them is in its charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class RecordedLoad:
                 raise CostingError(f"charges in {' and '.join(sorted(currencies))} cannot be added")
         else:
             hours = [replace(hour, charge=None) for hour in hours]
-        first, last = self._find_span()
+        first, last = self.span
         return make_profile(hours, first_at=first, last_at=last)
 
     @wide
@@ -71,6 +72,14 @@ class RecordedLoad:
         rows = tuple(replace(row, hour=_grow(row.hour, factor)) for row in self.rows)
         return replace(self, rows=rows)
 
+    def by_route(self) -> list[tuple[str | None, RecordedLoad]]:
+        """Return each route's rows over the whole record's span; None: rows that name no route."""
+        first, last = self.span
+        found: dict[str | None, list[LoadRow]] = {}
+        for row in self.rows:
+            found.setdefault(row.route or None, []).append(row)
+        return [(route, RecordedLoad(tuple(rows), first, last)) for route, rows in found.items()]
+
     def _rows_of(self, route: str | None) -> Sequence[LoadRow]:
         if route is None:
             return self.rows
@@ -79,7 +88,9 @@ class RecordedLoad:
             raise CostingError(f"the profile has no hours of the route {route!r}")
         return rows
 
-    def _find_span(self) -> tuple[datetime | None, datetime | None]:
+    @property
+    def span(self) -> tuple[datetime | None, datetime | None]:
+        """The first and the last hour that the record covers; None for a record of nothing."""
         times = [row.hour.hour_at for row in self.rows if row.hour.hour_at.tzinfo]
         told = [at for at in (self.first_hour_at, self.last_hour_at) if at is not None]
         return min([*times, *told], default=None), max([*times, *told], default=None)
@@ -89,10 +100,10 @@ def read_load(text: str) -> RecordedLoad:
     """Return the record in a CSV or JSON file.
 
     A row has ``hour`` (ISO 8601), ``input_tokens``, ``output_tokens``, and perhaps
-    ``cached_input_tokens``, ``requests``, ``charge``, ``currency`` and ``route``. What
-    ``forebay usage --by hour --json`` prints is such a file, and what the control API tells of its
-    own hours, which has ``first_hour_at`` and ``last_hour_at`` beside them. Raises
-    :class:`CostingError`.
+    ``cached_input_tokens``, ``requests``, ``unpriced_requests``, ``charge``, ``currency`` and
+    ``route``. What ``forebay usage --by hour --json`` prints is such a file, and what the control
+    API tells of its own hours, which has ``first_hour_at`` and ``last_hour_at`` beside them. Raises
+    :class:`CostingError`, also for a row of a whole day: its load is not that of its first hour.
     """
     rows = tuple(map(_read_row, read_rows(text)))
     first, last = _read_span(text)
@@ -113,6 +124,11 @@ def _read_span(text: str) -> tuple[datetime | None, datetime | None]:
 def _read_row(row: Row) -> LoadRow:
     text = row.get("hour") or row.get("hour_at") or row.get("group") or row.get("label") or ""
     at = _read_time(text)
+    if _is_day(text):
+        raise CostingError(
+            f"{text!r} is a day, not an hour: a profile has a row for each hour, as "
+            "'forebay usage --by hour' tells them"
+        )
     named = row.get("currency") or None
     # Without a price book there is no currency, and the charge of 0 says nothing.
     has_charge = bool(row.get("charge")) and named != NO_CURRENCY
@@ -126,7 +142,12 @@ def _read_row(row: Row) -> LoadRow:
         cached_input=find_count(row, "cached_input_tokens", "cached_input") or 0,
     )
     hour = LoadHour(at, find_count(row, "requests") or 0, tokens, charge)
-    return LoadRow(row.get("route") or None, None if named == NO_CURRENCY else named, hour)
+    return LoadRow(
+        row.get("route") or None,
+        None if named == NO_CURRENCY else named,
+        hour,
+        find_count(row, "unpriced_requests") or 0,
+    )
 
 
 def _read_time(text: str) -> datetime:
@@ -135,6 +156,14 @@ def _read_time(text: str) -> datetime:
     except ValueError:
         raise CostingError(f"{text!r:.40} is no hour; write it like 2030-01-31T12:00Z") from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _currencies(rows: Sequence[LoadRow]) -> set[str]:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from billing.costing.crossover import CrossoverQuestion, CrossoverReport, report_crossover
 from billing.costing.dedicated import SECONDS_PER_HOUR, DedicatedTerms
 from billing.costing.errors import CostingError
+from billing.costing.load_notes import list_load_notes
 from billing.costing.price_list import ListPrice
 from billing.costing.question import ToldCapacity, make_question
 from billing.costing.recorded_load import RecordedLoad
@@ -27,6 +28,7 @@ class RouteReport:
     report: CrossoverReport | None
     sensitivity: tuple[SensitivityRow, ...] = ()
     problem: str | None = None
+    load_notes: tuple[str, ...] = ()  # on the recorded hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,11 @@ def report_route(
     told: ToldCapacity,
 ) -> RouteReport:
     """Return all about one route, or about all together. Raises :class:`CostingError`."""
-    question = make_question(*price_load(load, route, prices), terms, told)
+    question = make_question(price_load(load, route, prices), terms, told)
     report = report_crossover(question)
-    return RouteReport(route, question, report, tuple(find_sensitivity(question)))
+    sensitivity = tuple(find_sensitivity(question))
+    notes = list_load_notes(load, route)
+    return RouteReport(route, question, report, sensitivity, load_notes=notes)
 
 
 def report_routes(
@@ -110,10 +114,12 @@ def _try_route(
     try:
         if route is None:
             return report_route(load, None, prices, terms, told)
-        question = make_question(*price_load(load, route, prices), terms, told)
-        return RouteReport(route, question, report_crossover(replace(question, resamples=0)))
+        question = make_question(price_load(load, route, prices), terms, told)
+        report = report_crossover(replace(question, resamples=0))
+        return RouteReport(route, question, report, load_notes=list_load_notes(load, route))
     except CostingError as error:
-        return RouteReport(route, None, None, problem=str(error))
+        notes = list_load_notes(load, route)
+        return RouteReport(route, None, None, problem=str(error), load_notes=notes)
 
 
 @wide

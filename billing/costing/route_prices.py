@@ -1,13 +1,13 @@
 """Which price holds for which route, where a list names routes as a price book does. Pure.
 
-A price that is named like a route of the record counts for that route alone; the others are
-providers that could serve any.
+A price of a route, or named like a route of the record, counts for that route alone; the others are
+of providers that could serve any. A route without either has no price: another's is never taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from billing.costing.demand import list_serverless_costs
 from billing.costing.errors import CostingError
@@ -17,25 +17,34 @@ from billing.costing.recorded_load import RecordedLoad
 from billing.costing.wide_decimal import wide
 
 
+@dataclass(frozen=True, slots=True)
+class PricedLoad:
+    """Hours, and the prices to compare them at; none: the hours carry their charges."""
+
+    profile: HourlyProfile
+    prices: tuple[ListPrice, ...]
+    notes: tuple[str, ...] = ()
+
+
 def choose_prices(
     prices: Sequence[ListPrice], route: str | None, routes: Sequence[str]
 ) -> tuple[ListPrice, ...]:
     """Return the prices that may serve ``route``; ``routes`` are all that the record has.
 
-    Raises :class:`CostingError` where each price is another route's.
+    ``route`` None is what was asked without one. Raises :class:`CostingError` where each price is
+    another route's.
     """
-    own = tuple(price for price in prices if route is not None and _is_named(price, route))
-    if own or not prices:
-        return own
-    free = tuple(price for price in prices if not any(_is_named(price, one) for one in routes))
-    if not free:
-        raise CostingError(f"there is no price for the route {route!r}")
-    return free
+    owners = [_find_owner(price, routes) for price in prices]
+    own = [price for price, owner in zip(prices, owners, strict=True) if owner == route]
+    if route is not None and not own:
+        own = [price for price, owner in zip(prices, owners, strict=True) if owner is None]
+    if prices and not own:
+        named = "hours that name no route" if route is None else f"the route {route!r}"
+        raise CostingError(f"there is no price for {named}")
+    return tuple(own)
 
 
-def price_load(
-    load: RecordedLoad, route: str | None, prices: Sequence[ListPrice]
-) -> tuple[HourlyProfile, tuple[ListPrice, ...]]:
+def price_load(load: RecordedLoad, route: str | None, prices: Sequence[ListPrice]) -> PricedLoad:
     """Return the profile of one route, or of all, and the prices to compare it at.
 
     Routes of prices of their own are charged at these and added up: no list is left then, and the
@@ -45,14 +54,21 @@ def price_load(
     has_charges = not prices
     if route is not None:
         profile = load.profile(route, has_charges=has_charges)
-        return profile, choose_prices(prices, route, routes)
-    if not any(_is_named(price, one) for price in prices for one in routes):
-        return load.profile(has_charges=has_charges), tuple(prices)
+        return PricedLoad(profile, choose_prices(prices, route, routes))
+    owners = [_find_owner(price, routes) for price in prices]
+    if not any(owners):
+        return PricedLoad(load.profile(has_charges=has_charges), tuple(prices))
+    if not routes:
+        note = (
+            "the hours name no route: they are compared at every price, though some are of "
+            "single routes"
+        )
+        return PricedLoad(load.profile(has_charges=False), tuple(prices), (note,))
     charged = (
-        _charge(load.profile(one, has_charges=False), choose_prices(prices, one, routes))
-        for one in routes
+        _charge(part.profile(has_charges=False), choose_prices(prices, one, routes))
+        for one, part in load.by_route()
     )
-    return make_profile(hour for profile in charged for hour in profile.hours), ()
+    return PricedLoad(make_profile(hour for profile in charged for hour in profile.hours), ())
 
 
 @wide
@@ -64,6 +80,13 @@ def _charge(profile: HourlyProfile, prices: Sequence[ListPrice]) -> HourlyProfil
     return HourlyProfile(
         tuple(replace(hour, charge=charge_at(price, hour.tokens)) for hour in profile.hours)
     )
+
+
+def _find_owner(price: ListPrice, routes: Sequence[str]) -> str | None:
+    """Return the route that the price is of, None for a provider's."""
+    if price.route is not None:
+        return price.route
+    return next((one for one in routes if _is_named(price, one)), None)
 
 
 def _is_named(price: ListPrice, route: str) -> bool:

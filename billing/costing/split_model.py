@@ -17,7 +17,7 @@ def find_split_fault(served: Served) -> str | None:
     for name, width in _widths(served):
         if width % parallel:
             return f"{name} of {width} does not divide by {parallel}"
-        group = served.quantization.group
+        group = None if served.quantization.is_of_experts_only else served.quantization.group
         if group and width // parallel % group:
             return (
                 f"{name} of {width} over {parallel} GPUs is no multiple of the group of {group}: "

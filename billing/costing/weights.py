@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+from billing.costing.kept_modules import Part, count_kept
 from billing.costing.model_shape import ExpertLayers, ModelShape
 from billing.costing.quantization import Quantization
 
@@ -64,9 +66,10 @@ def count_active(shape: ModelShape) -> int:
 def weight_bytes(shape: ModelShape, quantization: Quantization) -> int:
     """Return the bytes of all weights in memory."""
     counts = count_weights(shape)
+    bits = _BitsPerPart.of(shape, quantization, counts)
     kept = counts.input_embedding + counts.output_matrix + counts.small
-    quantized = counts.layer_matrices + counts.routed_experts
-    return round(kept * _SIXTEEN_BITS + quantized * quantization.bits_per_weight / 8)
+    quantized = counts.layer_matrices * bits.matrices + counts.routed_experts * bits.experts
+    return round(kept * _SIXTEEN_BITS + quantized / 8)
 
 
 def bytes_read_per_step(shape: ModelShape, quantization: Quantization, batch: float) -> float:
@@ -77,9 +80,53 @@ def bytes_read_per_step(shape: ModelShape, quantization: Quantization, batch: fl
     batch 1 to all of them.
     """
     counts = count_weights(shape)
+    bits = _BitsPerPart.of(shape, quantization, counts)
     kept = counts.output_read + counts.small
-    quantized = counts.layer_matrices + counts.routed_experts * share_of_experts(shape, batch)
-    return kept * _SIXTEEN_BITS + quantized * quantization.bits_per_weight / 8
+    read = counts.routed_experts * share_of_experts(shape, batch)
+    quantized = counts.layer_matrices * bits.matrices + read * bits.experts
+    return kept * _SIXTEEN_BITS + quantized / 8
+
+
+@dataclass(frozen=True, slots=True)
+class _BitsPerPart:
+    """Mean bits of a weight, what stays at 16 bits included."""
+
+    matrices: float  # of the layers, experts left out
+    experts: float
+
+    @classmethod
+    def of(cls, shape: ModelShape, quantization: Quantization, counts: WeightCounts) -> Self:
+        sizes = _sizes(shape)
+        experts: dict[Part, int] = {"experts": sizes.pop("experts")}
+        kept = count_kept(shape, quantization.kept, sizes)
+        if quantization.is_of_experts_only:
+            kept = counts.layer_matrices
+        return cls(
+            _mix_bits(quantization, kept, counts.layer_matrices),
+            _mix_bits(
+                quantization,
+                count_kept(shape, quantization.kept, experts),
+                counts.routed_experts,
+            ),
+        )
+
+
+def _mix_bits(quantization: Quantization, kept: int, total: int) -> float:
+    """Return the mean bits where ``kept`` of ``total`` weights stay at 16."""
+    share = kept / total if total else 0.0
+    return share * 8 * _SIXTEEN_BITS + (1 - share) * quantization.bits_per_weight
+
+
+def _sizes(shape: ModelShape) -> dict[Part, int]:
+    """Return the parameters of each part in one layer that has it."""
+    experts = shape.experts
+    matrices = 3 if shape.has_gated_feed_forward else 2
+    return {
+        "attention": _attention(shape),
+        "feed_forward": matrices * shape.hidden * shape.dense_width,
+        "experts": experts.experts * _expert(shape, experts) if experts else 0,
+        "shared": matrices * shape.hidden * experts.shared_width if experts else 0,
+    }
 
 
 def share_of_experts(shape: ModelShape, batch: float) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import text
@@ -24,6 +25,7 @@ from billing.usage.report import UsageFilter, filter_usage
 MOST_EVENTS = 200_000  # read for one report; of so many a p99 is that of 98.95 to 99.05 %
 FIGURES = ("ttft_ms", "tpot_ms", "e2e_ms")
 _HOUR = timedelta(hours=1)
+_OF_STREAMS = frozenset(("ttft_ms", "tpot_ms"))  # times that a whole reply does not have
 
 
 class ServingGrouping(StrEnum):
@@ -57,11 +59,15 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class ServingRow:
-    """One group. ``requests`` and ``charge`` are exact; the rest is of the ``measured_requests``.
+    """One group. ``requests``, ``unpriced_requests`` and ``charge`` are exact; the rest is of the
+    ``measured_requests``.
 
-    Judged are all that did not end by the client's doing (rejected, client closed). Met is what
-    completed, within each limit of a time that it has: a whole reply has no TTFT, one token no TPOT.
-    ``met_requests`` and ``met_tokens`` (output) are put up to all requests where a sample was read.
+    Judged are all that did not end by the client's doing (rejected, client closed), and that the
+    limits can judge: where one is of TTFT or TPOT, a completed reply that was not streamed has
+    neither, and is counted in ``unjudged_requests`` instead. Met is what completed, within each limit
+    of a time that it has: a streamed reply of one token has no TPOT. ``met_requests``,
+    ``priced_met_requests``, ``met_tokens`` (output) and ``unjudged_charge`` are put up to all
+    requests where a sample was read.
     """
 
     group: str
@@ -70,13 +76,17 @@ class ServingRow:
     measured_requests: int
     completed_requests: int
     judged_requests: int
+    unjudged_requests: int
     met_requests: int
+    priced_met_requests: int  # of these, those that a price was found for
     met_share: Decimal | None  # of the judged
     met_tokens: int
     seconds: int  # that the group's requests arrived in
     percentiles: Mapping[str, Percentiles]  # by figure; without those that no request has
     currency: str | None  # None: none, or several
-    charge: Decimal | None  # of all, met or not
+    charge: Decimal | None  # of all, met or not; None, too, where no request has a price
+    unjudged_charge: Decimal  # its part of requests that the limits cannot judge
+    unpriced_requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,37 @@ class ServingReport:
     total: ServingRow
 
 
+_NOTHING = ServingRow(
+    group="",
+    label="",
+    requests=0,
+    measured_requests=0,
+    completed_requests=0,
+    judged_requests=0,
+    unjudged_requests=0,
+    met_requests=0,
+    priced_met_requests=0,
+    met_share=None,
+    met_tokens=0,
+    seconds=0,
+    percentiles={},
+    currency=None,
+    charge=None,
+    unjudged_charge=Decimal(0),
+    unpriced_requests=0,
+)
+# Of a group that the sample has no event of.
+_UNMEASURED = SimpleNamespace(
+    measured=0,
+    completed=0,
+    judged=0,
+    unjudged=0,
+    unjudged_charge=Decimal(0),
+    met=0,
+    priced_met=0,
+    met_tokens=0,
+    **dict.fromkeys(FIGURES),
+)
 # Group and label expressions; constants of ours, never input. Both tables are called r.
 _HOUR_TEXT = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:00:00\"Z\"')"
 _GROUPS = {
@@ -98,7 +139,8 @@ _GROUPS = {
 _SUMS = """
 SELECT {group} AS group_key, sum(r.requests)::bigint AS requests,
     count(DISTINCT r.currency) FILTER (WHERE r.currency <> 'XXX') AS currencies,
-    max(r.currency) FILTER (WHERE r.currency <> 'XXX') AS currency, sum(r.charge) AS charge
+    max(r.currency) FILTER (WHERE r.currency <> 'XXX') AS currency, sum(r.charge) AS charge,
+    sum(r.unpriced_requests)::bigint AS unpriced
 FROM usage_rollups_hourly r WHERE {where} GROUP BY 1 ORDER BY {order}
 """
 _PERCENTILES = """
@@ -109,7 +151,10 @@ _EVENTS = """
 SELECT {group} AS group_key, count(*) AS measured,
     count(*) FILTER (WHERE r.status = 'completed') AS completed,
     count(*) FILTER (WHERE r.status NOT IN ('rejected', 'client_closed')) AS judged,
+    count(*) FILTER (WHERE {is_unjudged}) AS unjudged,
+    coalesce(sum(r.charge) FILTER (WHERE {is_unjudged}), 0) AS unjudged_charge,
     count(*) FILTER (WHERE {is_met}) AS met,
+    count(*) FILTER (WHERE {is_met} AND r.charge IS NOT NULL) AS priced_met,
     coalesce(sum(r.output_tokens) FILTER (WHERE {is_met}), 0)::bigint AS met_tokens,
     {percentiles}
 FROM usage_events r {sample}
@@ -135,8 +180,7 @@ async def report_serving(
     total = await _list_rows(session, None, serving_filter, totals, now=now, share=share)
     sums = await _list_sums(session, group_by, serving_filter)
     rows = await _list_rows(session, group_by, serving_filter, sums, now=now, share=share)
-    nothing = ServingRow("", "", 0, 0, 0, 0, 0, None, 0, 0, {}, None, None)
-    return ServingReport(tuple(rows), total[0] if total else nothing)
+    return ServingReport(tuple(rows), total[0] if total else _NOTHING)
 
 
 async def _list_sums(
@@ -162,7 +206,10 @@ async def _list_rows(
     now: datetime,
     share: float,
 ) -> list[ServingRow]:
-    is_met = ["r.status = 'completed'"]
+    is_unjudged = "false"
+    if not serving_filter.limits.keys().isdisjoint(_OF_STREAMS):
+        is_unjudged = "(r.status = 'completed' AND r.ttft_ms IS NULL)"
+    is_met = ["r.status = 'completed'", f"NOT {is_unjudged}"]
     parameters: dict[str, Any] = {
         "from_at": serving_filter.from_at,
         "to_at": serving_filter.to_at,
@@ -176,6 +223,7 @@ async def _list_rows(
     statement = _EVENTS.format(
         group=_GROUPS[group_by][1],
         is_met=" AND ".join(is_met),
+        is_unjudged=is_unjudged,
         percentiles=",".join(_PERCENTILES.format(figure) for figure in FIGURES),
         # Whole pages, the same ones each time.
         sample=f"TABLESAMPLE SYSTEM ({share * 100:.6f}) REPEATABLE (1)" if share < 1 else "",
@@ -210,29 +258,33 @@ def _count_seconds(
 
 
 def _make_row(sums: Any, measured: Any, *, label: str, seconds: int) -> ServingRow:
-    seen = measured.measured if measured is not None else 0
-    met = met_tokens = 0
-    if seen:
-        factor = divide(max(sums.requests, seen), seen)
-        met, met_tokens = (round(factor * n) for n in (measured.met, measured.met_tokens))
-    judged = measured.judged if seen else 0
+    if measured is None or not measured.measured:
+        measured, factor = _UNMEASURED, divide(1, 1)
+    else:
+        factor = divide(max(sums.requests, measured.measured), measured.measured)
+    judged = measured.judged - measured.unjudged
     is_one = sums.currencies == 1
+    has_charge = is_one and (sums.charge > 0 or not sums.unpriced)
     return ServingRow(
         group=sums.group_key,
         label=label,
         requests=sums.requests,
-        measured_requests=seen,
-        completed_requests=measured.completed if seen else 0,
+        measured_requests=measured.measured,
+        completed_requests=measured.completed,
         judged_requests=judged,
-        met_requests=met,
+        unjudged_requests=measured.unjudged,
+        met_requests=round(factor * measured.met),
+        priced_met_requests=round(factor * measured.priced_met),
         met_share=divide(measured.met, judged) if judged else None,
-        met_tokens=met_tokens,
+        met_tokens=round(factor * measured.met_tokens),
         seconds=seconds,
         percentiles={
             figure: Percentiles(*getattr(measured, figure))
             for figure in FIGURES
-            if seen and getattr(measured, figure) is not None
+            if getattr(measured, figure) is not None
         },
         currency=sums.currency if is_one else None,
-        charge=sums.charge if is_one else None,
+        charge=sums.charge if has_charge else None,
+        unjudged_charge=factor * measured.unjudged_charge,
+        unpriced_requests=sums.unpriced,
     )

@@ -136,7 +136,8 @@ def profile(
     reports: Annotated[list[Path], typer.Argument(metavar="REPORT...", help="Of one deployment.")],
     *,
     name: options.NameOption = None,
-    gpus: options.GpusOption = 1,
+    model: options.SameModelOption = None,
+    gpus: options.JoinedGpusOption = None,
     out: FileOption = Path("capacity.json"),
 ) -> None:
     """Make one capacity profile of several sweeps, whose mixes tell input and output apart."""
@@ -146,7 +147,7 @@ def profile(
 
     contents = [read_report(path) for path in reports]
     try:
-        found = write_capacity(contents, name=name or contents[0]["target"]["model"], gpus=gpus)
+        found = write_capacity(contents, name=name, gpus=gpus, model=model)
     except SweepError as error:
         raise CliError(f"{error}.") from error
     write_json(out, found)

@@ -104,6 +104,13 @@ NameOption = Annotated[
     str | None, typer.Option("--name", help="Of the capacity profile; default: the model's.")
 ]
 GpusOption = Annotated[int, typer.Option("--gpus", min=1, help="That serve it.")]
+SameModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="The sweeps are of one model: this one."),
+]
+JoinedGpusOption = Annotated[
+    int | None, typer.Option("--gpus", min=1, help="That serve it; default: as the sweeps say.")
+]
 OutOption = Annotated[
     Path,
     typer.Option("--out", metavar="DIRECTORY", help="For report.json, plot.svg and capacity.json."),

@@ -20,6 +20,7 @@ from backends.sweep.calibrate import calibrate
 from backends.sweep.engine_target import EngineTarget
 from backends.sweep.errors import SweepError
 from backends.sweep.lengths import Lengths
+from backends.sweep.model_context import check_lengths, parse_context
 from backends.sweep.prompts import Calibration, PromptWriter
 from backends.sweep.report import write_capacity, write_report
 from backends.sweep.request_body import AskedModel, deal_asks
@@ -119,6 +120,10 @@ class _Run:
         endpoint = AskedModel(job.model, is_chat=job.is_chat)
         run = job.plan.seed if job.reuses_prompts else random.SystemRandom().getrandbits(24)
         self._calibration = await calibrate(target, endpoint, run=run, clock=clock)
+        if (models := await target.find_models()) is not None:
+            context = parse_context(models, job.model)
+            if context is not None:
+                check_lengths(job.lengths, context)
         make_directory(job.directory)  # a target that cannot be measured leaves none
         writer = PromptWriter(
             self._calibration,

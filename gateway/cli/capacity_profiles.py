@@ -19,6 +19,7 @@ _COLUMNS: Columns = (
     ("MEASURED AS", "measured_as"),
     ("GPUS", "gpus"),
     ("POINTS", "points"),
+    ("MEASURED", "measured_at"),
     ("STORED", "stored_at"),
 )
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]

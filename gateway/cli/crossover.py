@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from billing.costing.show_figures import show_money
 from gateway.cli import crossover_options as options
 from gateway.cli.costing_files import (
     CurrencyOption,
@@ -22,24 +21,13 @@ from gateway.cli.costing_files import (
 from gateway.cli.errors import CliError
 from gateway.cli.ledger_hours import LoadSource
 from gateway.cli.options import FromOption, JsonOption, StateDirOption, ToOption
-from gateway.cli.output import Columns, print_json, print_table
+from gateway.cli.output import print_json
 
 if TYPE_CHECKING:
     from billing.costing.dedicated import DedicatedTerms
     from billing.costing.price_list import ListPrice
     from billing.costing.question import ToldCapacity
     from billing.costing.recorded_load import RecordedLoad
-
-_ROUTES: Columns = (
-    ("ROUTE", "route"),
-    ("TOKENS A DAY", "tokens_per_day"),
-    ("SERVERLESS", "serverless"),
-    ("DEDICATED", "dedicated"),
-    ("HYBRID", "hybrid"),
-    ("BEST", "best"),
-    ("REPLICAS", "replicas"),
-    ("SAVING", "saving"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,66 +124,38 @@ def _gather(
 
 
 def _report_one(asked: _Asked, route: str | None, *, plot: Path | None, as_json: bool) -> None:
-    from billing.costing import crossover
     from billing.costing.plain_report import plain_crossover
-    from billing.costing.question import make_question
-    from billing.costing.route_prices import price_load
-    from billing.costing.sensitivity import find_sensitivity
+    from billing.costing.report_routes import report_route
     from gateway.cli.show_crossover import print_report
 
     with refusing():
-        profile, prices = price_load(asked.load, route, asked.prices)
-        question = make_question(profile, prices, asked.terms, asked.capacity)
-        report = crossover.report_crossover(question)
-        sensitivity = find_sensitivity(question)
+        found = report_route(asked.load, route, asked.prices, asked.terms, asked.capacity)
+    if found.question is None or found.report is None:  # report_route refuses instead
+        raise CliError(f"{found.problem}.")
     if plot is not None:
         from gateway.cli.plot_crossover import draw_crossover
 
-        write_text(plot, draw_crossover(question, report, asked.currency))
+        write_text(plot, draw_crossover(found.question, found.report, asked.currency))
     if as_json:
-        print_json(plain_crossover(report, sensitivity, asked.currency))
+        plain = plain_crossover(found.report, found.sensitivity, asked.currency)
+        print_json({"ledger_notes": found.load_notes, **plain})
     else:
-        print_report(report, sensitivity, asked.currency)
+        print_report(found.report, found.sensitivity, asked.currency, found.load_notes)
 
 
 def _report_routes(asked: _Asked, *, as_json: bool) -> None:
+    from billing.costing.report_routes import report_routes
+    from gateway.cli.show_route_costs import plain_route_costs, print_route_costs
+
     with refusing():
-        routes: list[str | None] = [*asked.load.routes, None]
-        if len(routes) == 1:
+        if not asked.load.routes:
             raise CliError("The profile's rows name no route.")
-        rows = [_summarize(asked, route) for route in routes]
+        whole, *routes = report_routes(asked.load, asked.prices, asked.terms, asked.capacity)
+    rows = [plain_route_costs(found) for found in (*routes, whole)]
     if as_json:
         print_json({"currency": asked.currency, "data": rows})
-        return
-    print(f"Costs of a month of 30 days in {asked.currency}. All together: on one kind of replica.")
-    print_table([{**row, **_rounded(row)} for row in rows], _ROUTES, empty="")
-
-
-def _summarize(asked: _Asked, route: str | None) -> dict[str, Any]:
-    from billing.costing import crossover
-    from billing.costing.plain_report import to_plain
-    from billing.costing.question import make_question
-    from billing.costing.route_prices import price_load
-
-    profile, prices = price_load(asked.load, route, asked.prices)
-    report = crossover.report_crossover(make_question(profile, prices, asked.terms, asked.capacity))
-    found = report.comparison
-    best = found.get(found.best)
-    costs: dict[str, Any] = {choice.kind: to_plain(choice.per_month) for choice in found.choices}
-    return {
-        "route": route or "all together",
-        "tokens_per_day": format(report.load.tokens_per_day, ".0f"),
-        **costs,
-        "best": found.best,
-        "replicas": best.replicas + best.spare_replicas,
-        "saving": to_plain(found.saving_per_month),
-        "reason": found.dedicated.reason,
-    }
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, str | None]:
-    names = ("serverless", "dedicated", "hybrid", "saving")
-    return {name: None if row[name] is None else show_money(Decimal(row[name])) for name in names}
+    else:
+        print_route_costs(rows, asked.currency)
 
 
 def find_currency(load: RecordedLoad, prices: list[ListPrice]) -> str:

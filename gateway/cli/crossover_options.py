@@ -40,12 +40,17 @@ GpuPriceOption = Annotated[
 ]
 GpusOption = Annotated[int, typer.Option("--gpus", min=1, help="GPUs of one replica.")]
 ReplicasOption = Annotated[
-    int | None, typer.Option("--replicas", min=1, help="Just so many. Default: the peak's need.")
+    int | None,
+    typer.Option(
+        "--replicas", min=1, help="Just so many; in a hybrid at most. Default: as needed."
+    ),
 ]
 MostOption = Annotated[
     int | None, typer.Option("--max-replicas", min=0, help="That can be had, spares included.")
 ]
-SpareOption = Annotated[int, typer.Option("--spare", min=0, help="Spare replicas; 1: N+1.")]
+SpareOption = Annotated[
+    int, typer.Option("--spare", min=0, help="Spare replicas of dedicated alone; 1: N+1.")
+]
 CommittedOption = Annotated[
     Decimal | None,
     decimal_option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,9 +149,11 @@ def read_model(path: Path) -> tuple[ModelShape, Quantization]:
 def _choose_weights(name: str | None, group: int | None, stored: Quantization) -> Quantization:
     from billing.costing.quantization import get_quantization
 
-    if name is None and group is None:
+    if name not in (None, stored.name):
+        return get_quantization(name, group=group)
+    if group is None:
         return stored
-    return get_quantization(name or stored.name, group=group)
+    return replace(get_quantization(stored.name, group=group), kept=stored.kept)
 
 
 def list_plans(
@@ -191,6 +193,7 @@ def describe(model: PlannedModel, plans: list[CapacityPlan], wish: Wish) -> dict
         "kv_bytes_per_token": kv_bytes(shape, sequence=1, batch=1, dtype=kv_cache),
         "kv_bytes_longest": kv_bytes(shape, sequence=wish.longest, batch=1, dtype=kv_cache),
         "longest_tokens": wish.longest,
+        "notes": list(shape.notes),
         "plans": [
             {
                 **_row(plan),
@@ -236,6 +239,8 @@ def _print(told: dict[str, Any], *, has_flags: bool) -> None:
         f"{told['kv_bytes_longest'] / 1e9:.3f} GB of cache for {told['longest_tokens']} tokens "
         f"as {told['kv_cache']}."
     )
+    for note in told["notes"]:
+        print(f"Note: {note}.")
     print()
     print_table(told["plans"], _TABLE, empty="")
     print()

@@ -62,16 +62,18 @@ def back_test(
     """
     from billing.costing import forecast
     from billing.costing.demand import list_serverless_costs
+    from billing.costing.load_notes import list_load_notes
     from billing.costing.route_prices import price_load
 
     listed = collect_prices(price, prices, currency=currency)
     load = LoadSource(profile, from_, to, state_dir).read()
     with refusing():
-        hours, chosen = price_load(load, route, listed)
-        cheapest = list_serverless_costs(hours, chosen)[0].price
-        found = forecast.back_test(hours, cheapest, fit_weeks=fit_weeks)
+        priced = price_load(load, route, listed)
+        cheapest = list_serverless_costs(priced.profile, priced.prices)[0].price
+        found = forecast.back_test(priced.profile, cheapest, fit_weeks=fit_weeks)
+    notes = list_load_notes(load, route)
     if as_json:
-        print_json(to_plain(found))
+        print_json({"ledger_notes": notes, "notes": priced.notes, **to_plain(found)})
         return
     predicted, actual = found.predicted, found.actual
     rows = [
@@ -89,3 +91,5 @@ def back_test(
         },
     ]
     print_table(rows, _BACKTEST, empty="")
+    for note in (*notes, *priced.notes):
+        print(f"Note: {note}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any
@@ -58,7 +59,7 @@ def show_serving(
     tpot_ms: Annotated[str | None, typer.Option(help="TPOT of at most so many ms.")] = None,
     e2e_ms: Annotated[str | None, typer.Option(help="E2E of at most so many ms.")] = None,
     cost_per_hour: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="What serving costs an hour.")
+        str | None, typer.Option(metavar="AMOUNT", help="What all that is shown costs an hour.")
     ] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
@@ -84,9 +85,31 @@ def show_serving(
         rows.append({**_shown(answer["total"]), "label": "total"})
     columns: Columns = ((by.value.upper(), "label"), *_COLUMNS)
     print_table(rows, columns, empty=f"Nothing was served from {answer['from']} to {answer['to']}.")
+    for note in list_notes(answer, by=by, cost_per_hour=cost_per_hour):
+        print(note)
+
+
+def list_notes(answer: dict[str, Any], *, by: Grouping, cost_per_hour: str | None) -> Iterator[str]:
+    """Yield what the table leaves out, a sentence each."""
     total = answer["total"]
     if total["measured_requests"] < total["requests"]:
-        print(f"Times and goodput are of a sample of {total['measured_requests']} requests.")
+        yield f"Times and goodput are of a sample of {total['measured_requests']} requests."
+    if total["unjudged_requests"]:
+        yield (
+            f"{total['unjudged_requests']} completed request(s) were not streamed, so they have no "
+            "TTFT and no TPOT: the limits do not judge them, and they are in no share and no goodput."
+        )
+    for row in [{**total, "label": "All"}] if by is Grouping.HOUR else answer["data"]:
+        if row["unpriced_requests"]:
+            yield (
+                f"{row['label']}: {row['unpriced_requests']} request(s) have no price; nothing of them "
+                "is in the charge."
+            )
+    if cost_per_hour and by is not Grouping.HOUR and len(answer["data"]) > 1:
+        yield (
+            f"The cost is of all {by.value}s together, so only the total bears it: give --{by.value}, "
+            "and what that one costs."
+        )
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

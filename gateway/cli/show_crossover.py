@@ -25,6 +25,7 @@ _CHOICES: Columns = (
 )
 _CROSSINGS: Columns = (
     ("REPLICAS", "replicas"),
+    ("SPARE", "spare"),
     ("A DAY", "cost"),
     ("CROSSES AT TOKENS A DAY", "tokens"),
     ("TOKENS/S", "rate"),
@@ -54,7 +55,10 @@ _MOST_FLEETS = 12  # rows; more are thinned out
 
 
 def print_report(
-    report: CrossoverReport, sensitivity: Sequence[SensitivityRow], currency: str
+    report: CrossoverReport,
+    sensitivity: Sequence[SensitivityRow],
+    currency: str,
+    load_notes: Sequence[str],
 ) -> None:
     """Print the answer first, then what it rests on."""
     comparison, load = report.comparison, report.load
@@ -76,9 +80,10 @@ def print_report(
     if len(comparison.fleets) > 1:
         _print_section(_thin([_fleet_row(row) for row in comparison.fleets]), _FLEETS)
     _print_section([_sensitivity_row(row) for row in sensitivity], _SENSITIVITY)
-    if report.notes:
+    notes = [*load_notes, *report.notes]
+    if notes:
         print()
-    for note in report.notes:
+    for note in notes:
         print(f"Note: {note}.")
 
 
@@ -113,6 +118,7 @@ def _list_crossings(report: CrossoverReport) -> list[dict[str, Any]]:
     rows = [
         {
             "replicas": found.replicas,
+            "spare": found.spare_replicas,
             "cost": show_money(found.crossing.cost_per_day),
             "tokens": show_count(found.crossing.tokens_per_day),
             "rate": show_count(found.crossing.tokens_per_second),

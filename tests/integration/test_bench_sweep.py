@@ -8,6 +8,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,9 @@ def test_plots_and_profiles_are_made_again_from_reports(
     marks = [text for text in texts if text and text.startswith("knee ")]
     assert bool(marks) == (report["knee"]["load"] is not None)
     run("profile", directory / "report.json", directory / "report.json", "--out", joined)
-    assert len(read_capacity_profile(joined.read_text()).points) == 10
+    found = read_capacity_profile(joined.read_text())
+    assert (len(found.points), found.gpus) == (10, 2)
+    assert found.measured_at == datetime.fromisoformat(report["began_at"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.svg", "both.json"]
 
 
@@ -156,6 +159,10 @@ def test_what_keeps_a_sweep_from_beginning_is_a_sentence(
     assert "the model 'other' is not served there" in refuse("sweep", engine.url, *words)
     assert "nothing answers there" in refuse("sweep", "http://127.0.0.1:9", *words)
     assert "the base URL must be" in refuse("sweep", "ftp://x", *words)
+    long = ("--model", "sim", "--input-tokens", "40000", "--out", tmp_path / "none")
+    assert "do not fit the model's context of 32768 tokens" in refuse("sweep", engine.url, *long)
+    long = ("--model", "sim", "--input-tokens", "99999999", "--out", tmp_path / "none")
+    assert "longer than any model takes" in refuse("sweep", engine.url, *long)
     scripted.reply(error_reply("wrong key", 401))
     assert "the key is not accepted (401 wrong key)" in refuse("sweep", scripted.url, *words)
     scripted.reply(stream(chunk("Hello"), chunk(finish="stop"), DONE))
@@ -178,11 +185,17 @@ def test_an_engine_that_knows_no_ignore_eos_is_asked_without(
         *("sweep", scripted.url, "--model", "m", "--concurrency", "1", *QUICK, "--json"),
         *("--out", tmp_path),
     )
-    first, *others = [json.loads(request.body) for request in scripted.requests]
+    asked = [request for request in scripted.requests if request.body]
+    assert {request.line for request in scripted.requests} - {
+        request.line for request in asked
+    } == {
+        "GET /v1/models HTTP/1.1"  # for the model's context, which this one does not tell
+    }
+    first, *others = [json.loads(request.body) for request in asked]
     assert first["ignore_eos"] is True
     assert all("ignore_eos" not in body for body in others)
     assert all(body["stream_options"] == {"include_usage": True} for body in others)
-    assert {request.line for request in scripted.requests} == {"POST /v1/chat/completions HTTP/1.1"}
+    assert {request.line for request in asked} == {"POST /v1/chat/completions HTTP/1.1"}
     (step,) = json.loads(told)["steps"]
     assert step["tokens_per_chunk"] == 2.5  # never counted by chunks
     assert step["output_tokens"] == 5

@@ -30,11 +30,28 @@ KNOWN = [
 FIELDS = sorted(
     {field for config in KNOWN for field in config}
     | {"text_config", "moe_layers", "no_rope_layers", "attention_chunk_size", "multi_query"}
+    | {"attn_config", "ffn_config", "rope_scaling", "rope_parameters", "mlp_layer_types"}
+    | {"sliding_window_pattern", "attn_type_list", "vision_config", "num_kv_shared_layers"}
 )
 quantizations = st.dictionaries(
-    st.sampled_from(["quant_method", "bits", "w_bit", "group_size", "config_groups", "g"]),
+    st.sampled_from(
+        ["quant_method", "bits", "w_bit", "group_size", "config_groups", "g", "ignore", "dynamic"]
+    ),
     st.one_of(
-        st.sampled_from(["awq", "gptq", "fp8", "compressed-tensors"]),
+        st.sampled_from(["awq", "gptq", "fp8", "mxfp4", "compressed-tensors"]),
+        st.lists(
+            st.sampled_from(
+                [
+                    "lm_head",
+                    "model.layers.1",
+                    "model.layers.*.self_attn",
+                    "re:.*mlp.(up|w)_proj",
+                    "x",
+                ]
+            )
+            | st.text(max_size=8),
+            max_size=3,
+        ),
         st.integers(-1, 9),
         st.just({"g": {"weights": {"num_bits": 4, "type": "int", "group_size": "x"}}}),
         st.just({"g": [1]}),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import undefer
@@ -24,15 +25,30 @@ ProfileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
 class CapacityProfileAnswer(BaseModel):
-    """A stored profile; ``measured_as`` is the name that the measurement gave itself."""
-
-    model_config = ConfigDict(from_attributes=True)
+    """A stored profile; ``measured_as`` is the name that the measurement gave itself, and
+    ``measured_at`` when it began, null in files that do not tell."""
 
     name: str
     measured_as: str
     gpus: int
     points: int
+    measured_at: datetime | None
     stored_at: datetime
+
+    @classmethod
+    def of(cls, stored: StoredCapacityProfile) -> Self:
+        """Return the answer about ``stored``, of which the content is loaded."""
+        measured_at = None
+        with suppress(CostingError):  # kept by an older version, which did not read the time
+            measured_at = read_capacity_profile(stored.content).measured_at
+        return cls(
+            name=stored.name,
+            measured_as=stored.measured_as,
+            gpus=stored.gpus,
+            points=stored.points,
+            measured_at=measured_at,
+            stored_at=stored.stored_at,
+        )
 
 
 async def read_text(request: Request) -> str:
@@ -55,9 +71,11 @@ async def get_profile(session: AsyncSession, name: str) -> CapacityProfile:
 async def list_profiles(session: ReadSessionDep) -> Listing[CapacityProfileAnswer]:
     """Return all profiles by name, without their points."""
     found = await session.scalars(
-        select(StoredCapacityProfile).order_by(StoredCapacityProfile.name)
+        select(StoredCapacityProfile)
+        .options(undefer(StoredCapacityProfile.content))
+        .order_by(StoredCapacityProfile.name)
     )
-    return Listing(data=[CapacityProfileAnswer.model_validate(one) for one in found])
+    return Listing(data=[CapacityProfileAnswer.of(one) for one in found])
 
 
 @router.get("/capacity-profiles/{name}")
@@ -96,14 +114,14 @@ async def store_profile(
         for field, value in fields.items():
             setattr(stored, field, value)
     await session.flush()
-    return CapacityProfileAnswer.model_validate(stored)
+    return CapacityProfileAnswer.of(stored)
 
 
 @router.delete("/capacity-profiles/{name}")
 async def remove_profile(name: ProfileName, session: WriteSessionDep) -> CapacityProfileAnswer:
     """Forget a profile; return what it was. Of several at once, one finds it."""
-    stored = await _get_stored(session, name, for_update=True)
-    answer = CapacityProfileAnswer.model_validate(stored)
+    stored = await _get_stored(session, name, has_content=True, for_update=True)
+    answer = CapacityProfileAnswer.of(stored)
     await session.delete(stored)
     return answer
 

@@ -85,6 +85,7 @@ async def _choose_prices(
             input_per_million=named.price.input_per_million,
             cached_input_per_million=named.price.cached_input_per_million,
             output_per_million=named.price.output_per_million,
+            route=named.route,
         )
         for named in await price_names.add_names(session, current)
     ]
@@ -128,38 +129,21 @@ def _answer(
         "serverless": serverless,
         "apart_per_month": None if apart is None else to_plain(apart),
         "data": [
-            _plain_section(report, found, currency, is_first=index == 0)
+            _plain_section(report, currency, is_first=index == 0)
             for index, report in enumerate(reports)
         ],
     }
 
 
-def _plain_section(
-    found: RouteReport, ledger: LedgerHours, currency: str, *, is_first: bool
-) -> dict[str, Any]:
+def _plain_section(found: RouteReport, currency: str, *, is_first: bool) -> dict[str, Any]:
     """Return one route's answer; the first has its hours too, to be drawn."""
     told: dict[str, Any] = {
         "route": found.route,
         "problem": found.problem,
-        "ledger_notes": _list_ledger_notes(found.route, ledger),
+        "ledger_notes": list(found.load_notes),
     }
     if found.report is None or found.question is None:
         return told
     if is_first:
         told["hours"] = to_plain(list_busy_hours(found.question))
     return told | plain_crossover(found.report, found.sensitivity, currency)
-
-
-def _list_ledger_notes(route: str | None, ledger: LedgerHours) -> list[str]:
-    hours = [hour for hour in ledger.hours if route in (None, hour.route)]
-    notes = []
-    unpriced = sum(hour.unpriced_requests for hour in hours)
-    if unpriced:
-        notes.append(f"{unpriced} requests have no price: nothing of them is in what was charged")
-    first = hours[0].hour_at
-    if first > ledger.first_hour_at:
-        notes.append(
-            f"first used {first:%Y-%m-%d %H:%M} UTC; the hours before count as hours of nothing, "
-            "unless the report begins there"
-        )
-    return notes

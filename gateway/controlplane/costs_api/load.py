@@ -66,6 +66,7 @@ def _load_row(hour: RouteHour) -> LoadRow:
         hour.route,
         hour.currency if has_currency else None,
         LoadHour(hour.hour_at, hour.requests, tokens, charge),
+        hour.unpriced_requests,
     )
 
 

@@ -45,8 +45,11 @@ class PercentilesAnswer(BaseModel):
 class ServingRowAnswer(BaseModel):
     """One group. Met is what completed within every limit that was given.
 
-    ``requests`` and ``charge`` are of all; ``measured_requests`` fewer than these: a sample was read.
-    ``…_per_met_request`` spread everything, what was not met too, over what was.
+    ``requests``, ``unpriced_requests`` and ``charge`` are of all; ``measured_requests`` fewer than
+    these: a sample was read. ``unjudged_requests`` completed, but were not streamed: a limit of TTFT
+    or TPOT says nothing of them. ``…_per_met_request`` spread everything that was judged, met or
+    not, over what was met; charges over those that have a price. Without any price both are null,
+    and the cost, too, where it is that of several rows together.
     """
 
     group: str
@@ -55,6 +58,7 @@ class ServingRowAnswer(BaseModel):
     measured_requests: int
     completed_requests: int
     judged_requests: int
+    unjudged_requests: int
     met_requests: int
     met_share: str | None
     goodput_requests_per_second: str
@@ -64,15 +68,16 @@ class ServingRowAnswer(BaseModel):
     e2e_ms: PercentilesAnswer
     currency: str | None
     charge: str | None
+    unpriced_requests: int
     charge_per_met_request: str | None
     cost_per_met_request: str | None
 
     @classmethod
     def of(cls, row: ServingRow, cost_per_hour: Decimal | None) -> Self:
         """Return the answer about ``row``; ``cost_per_hour`` is what serving costs, if told."""
-        met = row.met_requests
-        cost = None if cost_per_hour is None else divide(cost_per_hour, _SECONDS_PER_HOUR)
-        per_met = None if row.charge is None or not met else divide(row.charge, met)
+        met, priced = row.met_requests, row.priced_met_requests
+        charge = None if row.charge is None else max(Decimal(0), row.charge - row.unjudged_charge)
+        per_met = None if charge is None or not priced else divide(charge, priced)
         return cls(
             group=row.group,
             label=row.label,
@@ -80,6 +85,7 @@ class ServingRowAnswer(BaseModel):
             measured_requests=row.measured_requests,
             completed_requests=row.completed_requests,
             judged_requests=row.judged_requests,
+            unjudged_requests=row.unjudged_requests,
             met_requests=met,
             met_share=to_plain(row.met_share),
             goodput_requests_per_second=_per_second(met, row),
@@ -93,10 +99,19 @@ class ServingRowAnswer(BaseModel):
             currency=row.currency,
             charge=None if row.charge is None else format_amount(row.charge),
             charge_per_met_request=to_plain(per_met),
-            cost_per_met_request=None
-            if cost is None or not met
-            else to_plain(divide(cost * row.seconds, met)),
+            unpriced_requests=row.unpriced_requests,
+            cost_per_met_request=to_plain(_cost_per_met(row, cost_per_hour)),
         )
+
+
+def _cost_per_met(row: ServingRow, cost_per_hour: Decimal | None) -> Decimal | None:
+    """Return what serving cost a met request; of requests that cannot be judged their part, by
+    number, is left out."""
+    if cost_per_hour is None or not row.met_requests:
+        return None
+    cost = divide(cost_per_hour, _SECONDS_PER_HOUR) * row.seconds
+    judged = divide(row.judged_requests, row.judged_requests + row.unjudged_requests)
+    return divide(cost * judged, row.met_requests)
 
 
 def _per_second(count: int, row: ServingRow) -> str:
@@ -151,10 +166,12 @@ async def show_serving(
     )
     if not report.rows:
         await check_filters(session, route=route, deployment=deployment)
+    # What GPUs cost that several routes or deployments use cannot be told apart from here.
+    is_own = group_by is ServingGrouping.HOUR or len(report.rows) == 1
     return ServingAnswer(
         from_=span.from_at,
         to=span.to_at,
         limits={figure: format_amount(limit) for figure, limit in limits.items()},
-        data=[ServingRowAnswer.of(row, cost_per_hour) for row in report.rows],
+        data=[ServingRowAnswer.of(row, cost_per_hour if is_own else None) for row in report.rows],
         total=ServingRowAnswer.of(report.total, cost_per_hour),
     )

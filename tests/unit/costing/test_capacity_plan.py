@@ -69,10 +69,11 @@ def test_a_70b_model_needs_four_h100_in_16_bits_and_one_in_4() -> None:
 
 
 def test_weights_that_fit_without_room_for_one_sequence() -> None:
+    model = configs.LLAMA_3_70B | {"max_position_embeddings": 131_072}
     wish = Wish(mix=Mix(1000, 300), context_tokens=131_072)
-    found = plan(serve(configs.LLAMA_3_70B, "h200", "fp8"), wish)
+    found = plan(serve(model, "h200", "fp8"), wish)
     assert found.fault is None
-    found = plan(serve(configs.LLAMA_3_70B, "h100", "fp8"), Wish(Mix(1000, 300), 131_072))
+    found = plan(serve(model, "h100", "fp8"), wish)
     assert found.fault is not None
     assert found.ceilings is None
 

@@ -16,7 +16,7 @@ from billing.costing.hourly_profile import HourlyProfile
 from gateway.cli.errors import CliError
 from gateway.cli.main import make_app
 from tests.factories.loads import generate_load
-from tests.factories.model_configs import LLAMA_3_70B
+from tests.factories.model_configs import LLAMA_3_8B, LLAMA_3_70B
 
 runner = CliRunner()
 # Built once: the tree of all commands takes longer than most of them.
@@ -101,6 +101,8 @@ def test_plan_over_all_gpus_takes_the_smallest_split_of_each(model: Path) -> Non
         (("--gpu", "h900"), "no GPU 'h900'"),
         (("--weights", "int3"), "no quantization 'int3'"),
         (("--kv-cache", "int2"), "no cache type 'int2'"),
+        (("--context", "200000"), "a context of 200000 tokens is more than the"),
+        (("--input", "100000"), "a request of 100000 tokens in and 300 out is more than the"),
     ],
 )
 def test_plan_refuses_in_a_sentence(model: Path, words: tuple[str, ...], told: str) -> None:
@@ -113,6 +115,24 @@ def test_plan_refuses_what_is_no_model(tmp_path: Path) -> None:
     for text, told in (("{", "is no JSON"), ("[]", "no model's"), ("{}", "num_hidden_layers")):
         path.write_text(text)
         assert told in refuse("plan", path)
+
+
+def test_plan_notes_what_it_does_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA_3_8B, "model_type": "brand_new"}))
+    assert "Note: the family brand_new is not known here" in run("plan", path)
+    assert json.loads(run("plan", path, "--json"))["notes"][0].startswith("the family brand_new")
+
+
+def test_plan_keeps_what_the_file_leaves_at_16_bits(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    left_out = {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+    path.write_text(json.dumps({**LLAMA_3_8B, "quantization_config": left_out}))
+    stored, same, grouped, all_of_it = (
+        json.loads(run("plan", path, "--json", *words))["weight_bytes"]
+        for words in ((), ("--weights", "fp8"), ("--group", "64"), ("--weights", "int8"))
+    )
+    assert stored == same == grouped > all_of_it
 
 
 def test_estimates_of_a_workload() -> None:
@@ -208,6 +228,79 @@ def test_a_line_for_each_route(profile: Path) -> None:
     assert "all together" in run(
         "report", "crossover", "--profile", profile, "--gpu-price", "2", *words
     )
+
+
+def test_a_route_without_a_price_leaves_the_others_their_lines(
+    profile: Path, tmp_path: Path
+) -> None:
+    prices = tmp_path / "prices.csv"
+    prices.write_text(
+        "price_book,route,input_per_million,output_per_million\n"
+        "default,small,0.2,0.6\ndefault,unused,0.01,0.01\n"
+    )
+    words = ("--prices", prices, *RATES)
+    big, small, whole = crossover(profile, "--by-route", *words)["data"]
+    assert big["problem"] == whole["problem"] == "there is no price for the route 'big'"
+    assert (big["serverless"], small["problem"]) == (None, None)
+    assert Decimal(small["serverless"]) > 0
+    asked = ("report", "crossover", "--profile", profile, "--gpu-price", "2", *words)
+    assert "big: there is no price for the route 'big'." in run(*asked, "--by-route")
+    assert "no price for the route 'big'" in refuse(*asked, "--route", "big")
+
+
+def test_what_the_record_lacks_is_said_by_each_report(tmp_path: Path) -> None:
+    hours = generate_load(weeks=2).hours
+    rows = [
+        {
+            "hour": hour.hour_at.isoformat(),
+            "route": route,
+            "input_tokens": 1000,
+            "output_tokens": 100,
+            "charge": "1",
+            "currency": "USD",
+            "unpriced_requests": int(number == 30),
+        }
+        for number, hour in enumerate(hours)
+        for route in (("big", "late") if number > 20 else ("big",))
+    ]
+    path = tmp_path / "load.json"
+    path.write_text(json.dumps({"data": rows}))
+    unpriced = "1 request has no price: nothing of it is in what was charged"
+    first_used = "first used 2026-11-02 21:00 UTC"
+    told = crossover(path, "--route", "late", *RATES)["ledger_notes"]
+    assert told[0] == unpriced
+    assert told[1].startswith(first_used)
+    rows = {row["route"]: row for row in crossover(path, "--by-route", *RATES)["data"]}
+    assert rows["late"]["ledger_notes"] == told
+    assert rows["big"]["ledger_notes"] == [unpriced]
+    asked = ("report", "crossover", "--profile", path, "--gpu-price", "2", *RATES)
+    assert "Note: 2 requests have no price: nothing of them is in" in run(*asked)
+    assert f"Note on late: {first_used}" in run(*asked, "--by-route")
+    words = ("report", "backtest", "--profile", path, "--route", "late")
+    assert json.loads(run(*words, "--json"))["ledger_notes"] == told
+    assert f"Note: {first_used}" in run(*words)
+
+
+def test_a_missed_target_is_said_beside_each_route(profile: Path, tmp_path: Path) -> None:
+    path = tmp_path / "capacity.json"
+    point = {
+        "input_tokens": 200,
+        "output_tokens": 100,
+        "requests_per_second": 3,
+        "ttft_ms": {"p95": 400},
+    }
+    path.write_text(json.dumps({"points": [point]}))
+    words = ("--price", "a=1/1", "--capacity", path, "--ttft-ms", "9", "--by-route")
+    shown = run("report", "crossover", "--profile", profile, "--gpu-price", "2", *words)
+    assert "small: dedicated has no price, because no measured load of profile meets TTFT" in shown
+
+
+def test_rows_of_whole_days_are_no_profile(tmp_path: Path) -> None:
+    path = tmp_path / "days.json"
+    row = {"group": "2026-11-15", "label": "2026-11-15", "input_tokens": 1, "output_tokens": 1}
+    path.write_text(json.dumps({"data": [row]}))
+    asked = ("report", "crossover", "--profile", path, "--gpu-price", "2", *RATES)
+    assert "'2026-11-15' is a day, not an hour" in refuse(*asked)
 
 
 def test_a_measured_capacity_that_misses_the_target_is_not_priced(

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from billing.costing.answer import answer
 from billing.costing.bands import find_bands
 from billing.costing.choices import compare
 from billing.costing.crossover import CrossoverQuestion, report_crossover
@@ -58,6 +59,20 @@ def test_a_spare_is_paid_by_dedicated_and_not_by_hybrid() -> None:
     assert compare(hours, FULL).best == "dedicated"
 
 
+def test_the_answer_says_that_a_hybrid_keeps_no_spare() -> None:
+    profile = make_hours([1_500_000] * 72)
+    question = CrossoverQuestion(
+        profile, (make_price("2", "2"),), FULL, capacity_of_rate(Decimal(5000) / 3)
+    )
+    said = answer(report_crossover(replace(question, terms=replace(FULL, spare_replicas=1))), "USD")
+    assert said.startswith("Choose hybrid: 1 replica, 2160.00 USD a month")
+    assert said.endswith(
+        "The hybrid keeps no spare: what a lost replica carried spills over too. "
+        "Dedicated alone, 1 spare kept, would be 4320.00 USD."
+    )
+    assert "spare" not in answer(report_crossover(question), "USD")
+
+
 def test_where_nothing_is_saved_the_simplest_choice_stands() -> None:
     found = compare(demand(*[(3600, "3")] * 24), FULL)
     assert found.serverless.cost == found.dedicated.cost == found.hybrid.cost
@@ -72,6 +87,8 @@ def test_gpus_that_cannot_carry_the_peak_are_not_quoted() -> None:
         "the hour 2026-11-02 01:00 UTC needs 4 replicas, 3 cannot carry it"
     )
     assert few.hybrid.per_month is not None  # its peak goes to serverless
+    assert few.hybrid.replicas == 3
+    assert compare(hours, replace(FULL, replicas=1)).hybrid.replicas == 1
     capped = compare(hours, replace(FULL, max_replicas=4, spare_replicas=1))
     assert capped.dedicated.reason == (
         "the hour 2026-11-02 01:00 UTC needs 4 replicas and 1 spare, 4 can be had"
@@ -195,6 +212,25 @@ def test_bands_are_repeatable_and_hold_the_mean() -> None:
     assert report.comparison.serverless.per_month is not None
     assert band.low < report.comparison.serverless.per_month < band.high
     assert report.bands.saving.low <= report.comparison.saving_per_month <= report.bands.saving.high
+
+
+def test_bands_are_of_the_same_hours_as_the_figures() -> None:
+    # Days that are alike, and a part of a day before and after them, as a ledger's span has.
+    outputs = [1_000_000 * (1 + hour % 24) for hour in range(7, 24 * 4 + 3)]
+    question = CrossoverQuestion(
+        make_hours(outputs, first_at=MONDAY + 7 * HOUR),
+        (make_price("0.5", "2"),),
+        FULL,
+        capacity_of_rate(Decimal(5000)),
+        resamples=20,
+    )
+    report = report_crossover(question)
+    assert report.bands is not None
+    assert report.bands.days == 3
+    for choice in report.comparison.choices:
+        band = report.bands.costs[choice.kind]
+        assert band.low == band.high == choice.per_month
+    assert report.bands.saving.low == report.comparison.saving_per_month
 
 
 def test_too_few_days_have_no_band() -> None:

@@ -17,8 +17,6 @@ from billing.costing.price_list import (
     parse_price_list,
     parse_price_option,
 )
-from billing.costing.recorded_load import read_load
-from billing.costing.route_prices import price_load
 from billing.costing.token_counts import TokenCounts
 from billing.pricing.rate import rate
 from billing.usage.event import TokenUsage
@@ -161,30 +159,3 @@ def test_cached_input_is_part_of_input() -> None:
         TokenCounts.of(input=1, cached_input=2, output=0)
     with pytest.raises(CostingError):
         TokenCounts.of(input=-1, output=0)
-
-
-ROUTES = """hour,route,input_tokens,output_tokens
-2026-11-02T00:00Z,big,1000000,0
-2026-11-02T00:00Z,small,2000000,0
-2026-11-02T01:00Z,small,2000000,0
-"""
-
-
-def test_prices_named_like_routes_are_theirs_alone() -> None:
-    load = read_load(ROUTES)
-    prices = [
-        make_price("10", "10", name="book/big"),
-        make_price("1", "1", name="book/small"),
-        make_price("2", "2", name="acme"),
-    ]
-    profile, chosen = price_load(load, "small", prices)
-    assert [price.name for price in chosen] == ["book/small"]
-    assert profile.tokens.input == 4_000_000
-    whole, none = price_load(load, None, prices)
-    assert none == ()
-    assert [hour.charge for hour in whole.hours] == [12, 2]
-    assert [price.name for price in price_load(load, "big", prices[1:])[1]] == ["acme"]
-    assert price_load(load, None, prices[2:])[1] == (prices[2],)
-    assert price_load(load, "big", [])[1] == ()
-    with pytest.raises(CostingError, match="no price for the route 'big'"):
-        price_load(load, None, prices[1:2])

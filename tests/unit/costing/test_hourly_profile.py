@@ -96,6 +96,11 @@ def test_what_forebay_usage_prints_is_a_profile() -> None:
         ("2026-11-02T00:00:00Z,1.5,1", "no count"),
         ("2026-11-02T00:00:00Z,,1", "no input_tokens"),
         ("0001-01-01T00:00:00Z,1,1\n2026-11-02T00:00:00Z,1,1", "five years"),
+        ("0001-01-01T00:00+14:00,1,1", "no year of UTC from 1 to 9999"),
+        ("9999-12-31T23:00-10:00,1,1", "no year of UTC from 1 to 9999"),
+        ("9999-12-31T23:00-10:00,1,1\n0001-01-01T00:00+14:00,1,1", "no year of UTC"),
+        ("2026-11-02,1,1", "is a day, not an hour"),
+        ("20261102,1,1", "is a day, not an hour"),
     ],
 )
 def test_broken_rows(row: str, told: str) -> None:

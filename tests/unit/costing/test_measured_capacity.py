@@ -15,6 +15,7 @@ from billing.costing.measured_capacity import (
     choose_capacity,
     read_capacity_profile,
 )
+from billing.costing.replica_capacity import ReplicaCapacity
 from billing.costing.token_counts import TokenCounts
 
 MIX = TokenCounts.of(input=800, output=400)
@@ -75,12 +76,43 @@ def test_two_mixes_tell_input_from_output() -> None:
     assert found.seconds_per_cached_input == 0
 
 
-def test_least_squares_never_gives_back_time() -> None:
-    # More input made it faster: noise. It then costs nothing, and is not paid back.
-    points = [point(10, 1, 1, 1000, 100), point(8, 1, 1, 100, 100)]
-    found = choose_capacity(read_capacity_profile(profile(points)), LatencyTarget(), MIX)
-    assert found.seconds_per_input == 0
-    assert found.seconds_per_output > 0
+def join(*points: tuple[float, int, int], load: TokenCounts = MIX) -> ReplicaCapacity:
+    """Return the capacity of points of (requests/s, input, output) for this load."""
+    made = [point(rate, 1, 1, input_tokens, output) for rate, input_tokens, output in points]
+    return choose_capacity(read_capacity_profile(profile(made)), LatencyTarget(), load)
+
+
+def test_a_kind_that_seems_to_cost_nothing_is_not_free() -> None:
+    # More input made it faster: the slower point was not at its highest rate.
+    long_inputs = TokenCounts.of(input=100_000, output=10)
+    found = join((10, 1000, 100), (8, 100, 100), load=long_inputs)
+    assert 0 < found.seconds_per_input < found.seconds_per_output
+    assert found.tokens_per_second(long_inputs) <= 11_000  # the fastest that was measured
+    assert found.busy_seconds(TokenCounts.of(input=1000, output=100)) >= Decimal("0.1")
+    assert found.busy_seconds(TokenCounts.of(input=100, output=100)) >= Decimal("0.125")
+    assert any("differ as little as the points allow" in note for note in found.notes)
+    assert any("measured with 9 to 50 % of fresh tokens" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ((10, 1000, 300), (10.1, 1010, 300)),
+        ((10, 1000, 300), (9.8, 1010, 300)),
+        ((10, 1000, 300), (10.1, 1003, 300)),
+        ((5.39, 34, 48), (5.4, 35, 48)),
+        ((10, 1000, 300), (20, 500, 150)),
+    ],
+)
+def test_mixes_that_are_nearly_one_are_taken_as_one(
+    points: tuple[tuple[float, int, int], tuple[float, int, int]],
+) -> None:
+    load = TokenCounts.of(input=100_000, output=1000)
+    alone, joined = join(points[0], load=load), join(*points, load=load)
+    assert abs(joined.tokens_per_second(load) / alone.tokens_per_second(load) - 1) < Decimal("0.05")
+    assert joined.seconds_per_input == joined.seconds_per_output
+    assert any("cannot tell what input and output tokens cost apart" in one for one in joined.notes)
+    assert any("measure at the load's mix" in note for note in joined.notes)
 
 
 def test_one_mix_warns_when_the_load_is_another() -> None:
