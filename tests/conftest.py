@@ -9,6 +9,11 @@ from pathlib import Path
 
 import certifi
 import pytest
+from hypothesis import HealthCheck, settings
+
+# On a machine that does other things too, time is no reason for a property to fail.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 # Some machines are told to keep no bytecode. Hundreds of processes start here, and each would
 # compile all our modules again: a third of what it costs to start one.

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from billing.money import EXACT, ZERO
 from billing.usage.request_filter import RequestFilter
 
-# A request of which nothing is charged would have cost nothing elsewhere either.
+# A request of which nothing is charged would have cost nothing elsewhere either: it failed, or its client
+# left before anything was counted. Counts that cost nothing at a price of 0 would have.
 _ROWS = """
 WITH compared AS (
     SELECT e.requested_route, e.currency, e.tier, e.input_tokens, e.output_tokens, e.charge,
@@ -31,6 +32,8 @@ WITH compared AS (
     FROM usage_events e
     LEFT JOIN prices c ON c.id = e.counterfactual_price_id
     WHERE e.tier IS NOT NULL AND e.status NOT IN ('rejected', 'failed', 'voided')
+        AND (e.charge IS DISTINCT FROM 0
+            OR coalesce(e.input_tokens, 0) + coalesce(e.output_tokens, 0) > 0)
         AND e.started_at >= :from_at AND e.started_at < :to_at
         AND (CAST(:organization_id AS text) IS NULL OR e.organization_id = :organization_id)
         AND (CAST(:project_id AS text) IS NULL OR e.project_id = :project_id)

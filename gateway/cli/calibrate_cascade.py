@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,8 @@ def calibrate_cascade(
     from routing.learned.judged_prompts import DataError
     from routing.learned.target_error import TargetError
 
+    if not isfinite(penalty):
+        raise CliError("--penalty must be a finite number.")
     try:
         rows = read_judged_beginnings(file)
         found = calibrate(rows, share_kept=share_kept, quality=quality, penalty=penalty)

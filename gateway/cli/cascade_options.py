@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -60,7 +62,8 @@ def write_cascade(cascade: dict[str, Any]) -> str:
 
 
 def _read_weights(text: str) -> dict[str, float]:
-    try:
-        return dict(zip(WEIGHT_NAMES, map(float, text.split(",")), strict=True))
-    except ValueError:
-        raise CliError(f"--cascade-weights: {text!r} is not four numbers.") from None
+    with contextlib.suppress(ValueError):
+        weights = dict(zip(WEIGHT_NAMES, map(float, text.split(",")), strict=True))
+        if all(map(isfinite, weights.values())):
+            return weights
+    raise CliError(f"--cascade-weights: {text!r} is not four numbers.")

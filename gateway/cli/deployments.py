@@ -64,6 +64,7 @@ def create_deployment(
     retry_share: fleet.RetryShareOption = None,
     first_token_timeout_seconds: fleet.FirstTokenOption = None,
     idle_timeout_seconds: fleet.IdleOption = None,
+    reply_timeout_seconds: fleet.ReplyOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,6 +91,7 @@ def set_deployment(
     retry_share: fleet.RetryShareOption = None,
     first_token_timeout_seconds: fleet.FirstTokenOption = None,
     idle_timeout_seconds: fleet.IdleOption = None,
+    reply_timeout_seconds: fleet.ReplyOption = None,
     reset: fleet.ResetOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
@@ -138,6 +140,7 @@ def _print_one(deployment: dict[str, Any], *, as_json: bool) -> None:
         "retry_share": deployment["retry_share"],
         "first_token_timeout_seconds": deployment["first_token_timeout_seconds"],
         "idle_timeout_seconds": deployment["idle_timeout_seconds"],
+        "reply_timeout_seconds": deployment["reply_timeout_seconds"],
     }
     rows = [{"name": name, "value": value} for name, value in settings.items() if value is not None]
     if rows:

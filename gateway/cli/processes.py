@@ -111,6 +111,7 @@ def dataplane(
                 host=settings.host,
                 port=settings.port,
                 metrics_port=settings.metrics_port,
+                request_log=settings.request_log,
                 workers=settings.workers or os.cpu_count() or 1,
                 journal_dir=settings.journal_dir,
                 snapshot_path=settings.state_dir / "snapshot" / "snapshot.json",

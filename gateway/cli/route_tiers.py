@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,8 @@ def set_tiers(
 ) -> None:
     """Let other routes serve this one's requests, by how hard each is; replaces its tiers."""
     tiers = fleet.parse_pairs(tier, "--tier")
+    if not all(map(isfinite, threshold)):
+        raise CliError("--threshold must be a finite number.")
     policy: dict[str, Any] = {
         "tiers": [{"name": name, "route": served} for name, served in tiers],
         "thresholds": threshold,
@@ -127,6 +130,9 @@ def _change(settings: Any, route: str, policy: dict[str, Any] | None, *, as_json
 
 def _scores(text: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
+        scores = [float(part) for part in text.split(",")]
     except ValueError:
-        raise CliError(f"--project-threshold: {text!r} is no list of scores.") from None
+        scores = []
+    if not scores or not all(map(isfinite, scores)):
+        raise CliError(f"--project-threshold: {text!r} is no list of scores.")
+    return scores

@@ -9,8 +9,9 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,11 +19,9 @@ from gateway.cli import shadow
 from gateway.cli import weights as uploaded
 from gateway.cli.calibrate_cascade import calibrate_cascade
 from gateway.cli.errors import CliError
-from gateway.cli.output import Columns, print_json, print_table
-
-if TYPE_CHECKING:
-    from routing.complexity.predictor import Predictor
-    from routing.learned.judged_prompts import JudgedPrompt
+from gateway.cli.judged_figures import print_figures
+from gateway.cli.output import print_json
+from gateway.cli.router_files import choose_weights, load_weights, or_refuse, read_prompts
 
 app = typer.Typer(
     no_args_is_help=True, help="The prompt classifier: train it, judge it, put it in effect."
@@ -41,14 +40,6 @@ PairOption = Annotated[
 SplitOption = Annotated[
     list[str] | None, typer.Option("--split", help="Only rows of this split; may be repeated.")
 ]
-TABLE: Columns = (
-    ("DATASET", "dataset"),
-    ("ROUTER", "router"),
-    ("APGR", "apgr"),
-    ("95 %", "interval"),
-    ("CPT50", "cpt50"),
-    ("CPT80", "cpt80"),
-)
 
 
 @app.command()
@@ -73,10 +64,14 @@ def train(
     from routing.learned.make_weights import make_weights
     from routing.learned.train import PENALTIES, Plan
 
-    rows = _read(file, dataset, pair, ["train"])
+    if not all(0 <= one < inf for one in penalty or ()):
+        raise CliError("--penalty must be a finite number, 0 or more.")
+    rows = read_prompts(file, dataset, pair, ["train"])
     plan = Plan(penalties=tuple(penalty or PENALTIES), seed=seed)
     _check_writable(out)  # before the minutes of training, not after
-    made = _or_refuse(make_weights, rows, name=name, plan=plan, say=_say)
+    made = or_refuse(make_weights, rows, name=name, plan=plan, say=_say)
+    if not made.summary["has_learned"]:
+        _say(f"warning: {made.summary['note']}")
     _write(out, made.data)
     _write_json(report, made.summary)
     print_json(made.summary)
@@ -97,25 +92,31 @@ def evaluate(
 ) -> None:
     """Judge the classifier beside random mix, prompt length, category, each model and an oracle.
 
-    Without ``--split``, on the rows of ``test`` and ``ood``. Needs numpy.
+    Without ``--split``, on the rows of ``test`` and ``ood``; without ``--weights``, with those that are
+    shipped for the rows' pair of models. Needs numpy.
     """
     _need_learned("numpy")
     from routing.learned.evaluate import evaluate as judge
     from routing.learned.plot import draw_curves
 
-    rows = _read(file, dataset, pair, None)
+    rows = read_prompts(file, dataset, pair, None)
     wanted = split or ["test", "ood"]
     judged = [row for row in rows if row.split in wanted]
     if not judged:
         raise CliError(f"no rows of the split {' or '.join(wanted)}")
-    found = judge(_load(weights), judged, fitted_on=[row for row in rows if row.split == "train"])
+    found = judge(
+        load_weights(weights),
+        judged,
+        fitted_on=[row for row in rows if row.split == "train"],
+        by_pair=choose_weights(weights, (row.pair for row in judged), _say),
+    )
     _write_json(report, found)
     if plots is not None:
         _make_directory(plots)
         for one, entry in found["datasets"].items():
             safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in one)
             _write(plots / f"{safe}.svg", draw_curves(one, entry).encode())
-    print_table(list_figures(found), TABLE, empty="nothing to show")
+    print_figures(found)
 
 
 @app.command()
@@ -137,14 +138,23 @@ def calibrate(
     pair: PairOption = None,
     split: SplitOption = None,
 ) -> None:
-    """Find the threshold that meets a target, on rows that were not trained on. Needs numpy."""
+    """Find the threshold that meets a target, on rows that were not trained on. Needs numpy.
+
+    Without ``--weights``, by those that are shipped for the rows' pair of models.
+    """
     _need_learned("numpy")
     from routing.learned.calibrate import Target
     from routing.learned.calibrate import calibrate as find
 
-    rows = _read(file, dataset, pair, split)
+    rows = read_prompts(file, dataset, pair, split)
     target = Target(large_share, cost, quality, times_dearer)
-    print_json(asdict(_or_refuse(find, _load(weights), rows, target)))
+    chosen = choose_weights(weights, (row.pair for row in rows), _say)
+    used = {one.digest: one for one in chosen.values()}
+    if len(used) > 1:
+        raise CliError("the rows are of several pairs of models: choose one with --pair")
+    (predictor,) = used.values()
+    found = or_refuse(find, predictor, rows, target)
+    print_json({"weights": predictor.header.name, **asdict(found)})
 
 
 @app.command()
@@ -158,7 +168,7 @@ def explain(
     from routing.complexity.explain import explain_prompt
 
     text = sys.stdin.read() if prompt == "-" else prompt
-    found = explain_prompt(_load(weights), text)
+    found = explain_prompt(load_weights(weights), text)
     if threshold is not None:
         found["tier"] = "large" if found["score"] >= threshold else "small"
     print_json(found)
@@ -169,68 +179,6 @@ app.command("publish")(uploaded.publish)
 app.command("rollback")(uploaded.rollback)
 app.command("list")(uploaded.list_weights)
 app.add_typer(shadow.app, name="shadow")
-
-
-def list_figures(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the table's lines: one a dataset and router."""
-    lines: list[dict[str, Any]] = []
-    for dataset, entry in report["datasets"].items():
-        for router, figures in entry["routers"].items():
-            interval = figures.get("intervals", {}).get("apgr")
-            lines.append(
-                {
-                    "dataset": dataset,
-                    "router": router,
-                    "apgr": f"{figures['apgr']:.3f}",
-                    "interval": f"{interval[0]:.3f}..{interval[1]:.3f}" if interval else "",
-                    "cpt50": f"{figures['cpt50']:.1f}",
-                    "cpt80": f"{figures['cpt80']:.1f}",
-                }
-            )
-    return lines
-
-
-def _read(
-    path: Path, datasets: list[str] | None, pair: str | None, splits: list[str] | None
-) -> list[JudgedPrompt]:
-    from routing.learned.judged_prompts import read_judged_prompts
-
-    try:
-        rows = _or_refuse(read_judged_prompts, path)
-    except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}") from error
-    rows = [
-        row
-        for row in rows
-        if (not datasets or row.dataset in datasets)
-        and (pair is None or row.pair == pair)
-        and (not splits or row.split in splits)
-    ]
-    if not rows:
-        raise CliError("no rows of this dataset, pair and split")
-    return rows
-
-
-def _load(path: Path | None) -> Predictor:
-    from routing.complexity.predictor import SHIPPED, read_weights
-
-    try:
-        predictor: Predictor = _or_refuse(read_weights, path or SHIPPED)
-    except OSError as error:
-        raise CliError(f"{path or SHIPPED} cannot be read: {error.strerror}") from error
-    return predictor
-
-
-def _or_refuse(function: Any, *arguments: Any, **options: Any) -> Any:
-    """Call; what the caller's file or target is at fault for becomes a sentence."""
-    from routing.complexity.predictor import WeightsError
-    from routing.learned.judged_prompts import DataError
-    from routing.learned.target_error import TargetError
-
-    try:
-        return function(*arguments, **options)
-    except (DataError, TargetError, WeightsError) as error:
-        raise CliError(str(error)) from error
 
 
 def _need_learned(module: str) -> None:

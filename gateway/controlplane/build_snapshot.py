@@ -118,6 +118,7 @@ def _deployment_entry(deployment: Deployment) -> model.Deployment:
             retry_share=deployment.retry_share,
             first_token_timeout_seconds=deployment.first_token_timeout_seconds,
             idle_timeout_seconds=deployment.idle_timeout_seconds,
+            reply_timeout_seconds=deployment.reply_timeout_seconds,
         ),
     )
 

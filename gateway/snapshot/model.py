@@ -142,6 +142,7 @@ class Deployment(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_share: float = 0.1  # retries and fallbacks, of all requests; 0: none
     first_token_timeout_seconds: float | None = None  # None: the data plane's own
     idle_timeout_seconds: float | None = None  # between two tokens; None: the data plane's own
+    reply_timeout_seconds: float | None = None  # of a whole answer; None: the data plane's own
 
 
 class Tier(msgspec.Struct, frozen=True):

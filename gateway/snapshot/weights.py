@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 DIRECTORY_NAME = "weights"
+# Of a classifier: what stands in a path and in a route's tier policy.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 is_sha256 = re.compile(r"[0-9a-f]{64}").fullmatch
 
 

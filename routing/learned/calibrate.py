@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from routing.complexity.predictor import Predictor
-from routing.learned.curve import find_recovery
+from routing.learned.curve import find_recovery, is_large_better
 from routing.learned.judged_prompts import JudgedPrompt
 from routing.learned.target_error import TargetError
 from routing.learned.targets import make_targets
@@ -60,9 +61,9 @@ def choose_threshold(scores: Any, weak: Any, strong: Any, target: Target) -> Cal
     """
     if sum(one is not None for one in (target.large_share, target.cost, target.quality)) != 1:
         raise TargetError("give one target: a share of large calls, a cost, or a quality")
-    if target.times_dearer <= 1:
+    if not 1 < target.times_dearer < inf:
         raise TargetError("the large model has to cost more than the small one")
-    if strong.sum() <= weak.sum():
+    if not is_large_better(weak, strong):
         raise TargetError(
             "the large model is not better on these prompts: send all to the small one"
         )

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from routing.learned.curve import measure_apgr
+from routing.learned.curve import is_large_better, measure_apgr, order_rows
 
 # Of the resampled prompts, the share in which the classifier has to be ahead: chosen on training folds.
 SURE_SHARE = 0.95
+# Of fewer prompts a few words that happen to fit are ahead in every resample.
+FEWEST_PROMPTS = 40
 _TIMES = 400
 
 
@@ -26,7 +28,8 @@ class Comparison:
     @property
     def is_better(self) -> bool:
         """Say whether the classifier is worth more than the length, and than a random mix."""
-        return self.classifier > 0.5 and self.ahead_share >= SURE_SHARE
+        is_enough = self.prompts >= FEWEST_PROMPTS
+        return is_enough and self.classifier > 0.5 and self.ahead_share >= SURE_SHARE
 
 
 def compare_with_length(
@@ -34,11 +37,12 @@ def compare_with_length(
 ) -> Comparison:
     """Rank the same prompts by both, and again resampled: of a few hundred, half are luck."""
     drawn = np.random.default_rng(seed)
+    scores, lengths, weak, strong = order_rows(scores, lengths, weak, strong)
     ahead = counted = 0
     for _ in range(_TIMES):
         chosen = drawn.integers(0, len(scores), len(scores))
         sample = weak[chosen], strong[chosen]
-        if sample[1].sum() > sample[0].sum():
+        if is_large_better(*sample):
             counted += 1
             ours = measure_apgr(scores[chosen], *sample)
             ahead += ours > measure_apgr(lengths[chosen], *sample)

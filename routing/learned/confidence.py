@@ -104,6 +104,8 @@ def calibrate_cascade(
         raise DataError(
             f"{len(rows)} rows, {good} of them good: {MIN_ROWS} are needed, {MIN_OF_EACH} of each"
         )
+    # In one order, so that folds and sums are the same whatever order the file has.
+    rows = sorted(rows, key=lambda row: (row.figures, row.is_good))
     judged = _judge_held_out(rows, penalty)
     kept = _count_kept(judged, share_kept, quality)
     keep_at = judged[kept - 1][0]
@@ -265,7 +267,7 @@ def _read_row(row: dict[str, Any], number: int) -> JudgedBeginning:
 def _read_number(row: dict[str, Any], name: str, number: int) -> float:
     try:
         value = float(row.get(name, ""))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = float("nan")
     if not isfinite(value):
         raise DataError(f"row {number}: {name} is no number")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from routing.complexity.predictor import Predictor
 from routing.learned.curve import (
     bootstrap,
+    is_large_better,
     measure_apgr,
     measure_cpt,
     measure_entropy,
@@ -21,7 +23,6 @@ from routing.learned.targets import make_targets
 
 TIMES = 500
 SEED = 20261130
-_RANDOM_RUNS = 20
 
 
 def evaluate(
@@ -29,20 +30,24 @@ def evaluate(
     rows: Sequence[JudgedPrompt],
     *,
     fitted_on: Sequence[JudgedPrompt] = (),
+    by_pair: Mapping[str, Predictor] | None = None,
     times: int = TIMES,
 ) -> dict[str, Any]:
     """Return the report: one entry a dataset, or a dataset's pair of models where it has several.
 
-    ``fitted_on``, if given, serves the look-up by category.
+    ``fitted_on``, if given, serves the look-up by category. ``by_pair``: weights of their own for
+    some pairs of models.
     """
-    report: dict[str, Any] = {"weights": predictor.digest, "seed": SEED, "datasets": {}}
+    report: dict[str, Any] = {"weights": {}, "seed": SEED, "datasets": {}}
     found = sorted({(row.dataset, row.pair) for row in rows})
     for dataset, pair in found:
         has_one = sum(name == dataset for name, _ in found) == 1
         mine = [row for row in rows if (row.dataset, row.pair) == (dataset, pair)]
         trained = [row for row in fitted_on if (row.dataset, row.pair) == (dataset, pair)]
         name = dataset if has_one else f"{dataset} ({pair})"
-        report["datasets"][name] = judge_dataset(predictor, mine, trained, times)
+        used = (by_pair or {}).get(pair, predictor)
+        report["weights"][used.header.name] = used.digest
+        report["datasets"][name] = judge_dataset(used, mine, trained, times)
     return report
 
 
@@ -52,7 +57,11 @@ def judge_dataset(
     fitted_on: Sequence[JudgedPrompt],
     times: int,
 ) -> dict[str, Any]:
-    """Judge one dataset; without a difference between the models there is nothing to rank."""
+    """Judge one dataset; without a difference between the models there is nothing to rank.
+
+    The order of the rows does not matter, down to the last digit.
+    """
+    rows = sorted(rows, key=_place)
     predictions = [predictor.predict(row.prompt) for row in rows]
     spent_ms = [measure_milliseconds(predictor, row.prompt) for row in rows]
     targets = make_targets(rows)
@@ -60,6 +69,11 @@ def judge_dataset(
     scores = np.array([one.score for one in predictions])
     found: dict[str, Any] = {
         "prompts": len(rows),
+        "weights": {
+            "name": predictor.header.name,
+            "sha256": predictor.digest,
+            "learned_from": sorted({group.name for group in predictor.header.groups}),
+        },
         "in_domain_share": float(np.mean([one.is_in_domain for one in predictions])),
         "fixed_models": {"small": float(weak.mean()), "large": float(strong.mean())},
         "oracle_quality": float(np.maximum(weak, strong).mean()),
@@ -78,13 +92,14 @@ def judge_dataset(
         },
         "routers": {},
     }
-    if strong.sum() <= weak.sum():
+    if not is_large_better(weak, strong):
         found["note"] = "the large model is not better here: PGR means nothing"
         return found
     rankings = {"classifier": scores, "length": np.array([float(len(row.prompt)) for row in rows])}
     if fitted_on:
         rankings["category_lookup"] = look_up_categories(fitted_on, rows)
     rankings["oracle"] = strong - weak
+    rankings["random"] = np.zeros(len(rows))
     for name, ranking in rankings.items():
         found["routers"][name] = {
             "apgr": measure_apgr(ranking, weak, strong),
@@ -93,20 +108,11 @@ def judge_dataset(
             "intervals": bootstrap(ranking, weak, strong, times=times, seed=SEED),
             "curve": sample_curve(ranking, weak, strong),
         }
-    found["routers"]["random"] = judge_random(weak, strong)
     return found
 
 
-def judge_random(weak: Any, strong: Any) -> dict[str, Any]:
-    """Return the mean over several random mixes; its curve is a straight line."""
-    drawn = np.random.default_rng(SEED)
-    rankings = [drawn.random(len(weak)) for _ in range(_RANDOM_RUNS)]
-    return {
-        "apgr": float(np.mean([measure_apgr(one, weak, strong) for one in rankings])),
-        "cpt50": float(np.mean([measure_cpt(one, weak, strong, 0.5) for one in rankings])),
-        "cpt80": float(np.mean([measure_cpt(one, weak, strong, 0.8) for one in rankings])),
-        "curve": [[0.0, float(weak.mean())], [1.0, float(strong.mean())]],
-    }
+def _place(row: JudgedPrompt) -> tuple[str, str, float, float]:
+    return row.prompt, row.category, row.weak_score, row.strong_score
 
 
 def look_up_categories(fitted_on: Sequence[JudgedPrompt], rows: Sequence[JudgedPrompt]) -> Any:
@@ -114,8 +120,9 @@ def look_up_categories(fitted_on: Sequence[JudgedPrompt], rows: Sequence[JudgedP
     gains: dict[str, list[float]] = {}
     for row in fitted_on:
         gains.setdefault(row.category, []).append(row.strong_score - row.weak_score)
-    every = float(np.mean([gain for some in gains.values() for gain in some]))
-    means = {name: float(np.mean(some)) for name, some in gains.items()}
+    # Exact sums: rounding in the rows' order would part categories that are equal.
+    every = fsum(gain for some in gains.values() for gain in some) / len(fitted_on)
+    means = {name: fsum(some) / len(some) for name, some in gains.items()}
     return np.array([means.get(row.category, every) for row in rows])
 
 

@@ -94,8 +94,8 @@ def _json_rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"line {number} is not JSON") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"line {number} is not JSON, or nested too deep") from error
         if not isinstance(row, dict):
             raise DataError(f"line {number} is not a JSON object")
         yield row
@@ -134,7 +134,7 @@ def _split_by(stem: str) -> str:
 def _read_score(row: dict[str, Any], name: str, number: int) -> float:
     try:
         score = float(row[name])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"row {number}: {name} is not a number") from error
     # Judges' marks of 1 to 10 go in as they are for evaluation; training brings them to 0..1.
     if not 0.0 <= score <= 10.0:

@@ -28,6 +28,11 @@ from routing.learned.train import (
 )
 
 _MOST_PAIRS = 16
+_NOTHING_LEARNED = (
+    "nothing was learned: on held-out rows the classifier is not clearly better than the prompts'"
+    " length, so that these weights go by the length of every prompt; more rows are needed, or rows"
+    " whose prompts tell more"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ def make_weights(
         DataError: no training rows, or the large model is nowhere better.
     """
     torch.set_num_threads(1)  # sums in one order, whatever the machine's cores
-    rows = [row for row in rows if row.split == "train"]
+    rows = sorted((row for row in rows if row.split == "train"), key=_place)
     if not rows:
         raise DataError("no row is of the split train")
     encoded, targets = encode(extract_all(rows), plan.bits), make_targets(rows)
@@ -89,7 +94,10 @@ def make_weights(
         shares = predict(trained, chosen, scale)
         parts.append(LearnedPart(choice.pair, trained, chosen.figures, datasets, aims, shares))
     data = pack(parts, name=name, bits=plan.bits, scale=scale, made_from=_tell(used, plan))
+    has_learned = any(choice.learned for choice in choices)
     summary = {
+        "has_learned": has_learned,
+        "note": None if has_learned else _NOTHING_LEARNED,
         "plan": asdict(plan),
         "prompts": sum(len(choice.kept) for choice in used),
         "pairs": {choice.pair: _summarise(choice) for choice in choices},
@@ -97,6 +105,11 @@ def make_weights(
         "sha256": decode_weights(data).digest,
     }
     return Made(data, summary)
+
+
+def _place(row: JudgedPrompt) -> tuple[str, str, str, str, float, float]:
+    """Return what puts rows in one order: sums then round alike, whatever order the file has."""
+    return row.pair, row.dataset, row.stem, row.prompt, row.weak_score, row.strong_score
 
 
 def _choose(

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from routing.complexity.features import Features, extract
 from routing.complexity.predictor import CLIP
-from routing.learned.curve import measure_apgr
+from routing.learned.curve import is_large_better, measure_apgr
 from routing.learned.judged_prompts import FOLDS, JudgedPrompt
 from routing.learned.word_sums import WordSums
 
@@ -172,7 +172,7 @@ def choose_penalty(
         for dataset in sorted(set(datasets.tolist())):
             mine = np.flatnonzero((datasets == dataset) & ~np.isnan(held[:, 0]))
             weak, strong = targets[mine, 0], targets[mine, 1]
-            if len(mine) and strong.sum() > weak.sum():
+            if is_large_better(weak, strong):
                 found[dataset] = measure_apgr(held[mine, 1] - held[mine, 0], weak, strong)
                 counts.append(len(mine))
         mean = float(np.average(list(found.values()), weights=counts)) if found else 0.0

@@ -250,10 +250,27 @@ async def test_the_fleet_and_its_limits_fit_and_obey(
         assert watch.foreign == []
 
 
+def _serve_slowly(api: CannedControlApi) -> None:
+    """Make the table of the served as wide as long names, minutes and small sums make it."""
+    slow = {"p50": "63000", "p95": "128000", "p99": "3599000"}
+    served = api.answers["/serving"][1]
+    row = {
+        **served["data"][0],
+        **dict.fromkeys(("ttft_ms", "tpot_ms", "e2e_ms"), slow),
+        "label": "a-model-of-a-long-name-instruct-4bit",
+        "requests": 1_234_567,
+        "goodput_requests_per_second": "0.000492123",
+        "goodput_tokens_per_second": "0.000705123",
+        "charge_per_met_request": "1234.567891",
+    }
+    api.answers["/serving"] = (200, {**served, "data": [row]})
+
+
 async def test_costs_are_compared_and_drawn(
     chromium: Browser, admin_url: str, api: CannedControlApi, tmp_path: Path
 ) -> None:
     add_costs(api)
+    _serve_slowly(api)
     overflow = "document.documentElement.scrollWidth - window.innerWidth"
     for width, scheme in ((1280, "light"), (400, "dark")):
         async with signed_in_page(chromium, admin_url, width=width, scheme=scheme) as (page, watch):
@@ -270,6 +287,10 @@ async def test_costs_are_compared_and_drawn(
                 sizes = [await drawing.is_visible() for drawing in drawings]
                 assert sizes == [width > 640, width <= 640]
             assert await page.evaluate(overflow) <= 0
+            hidden = await page.get_by_role("region", name="Serving").evaluate(
+                "box => box.scrollWidth - box.clientWidth"
+            )
+            assert width < 1280 or hidden <= 0  # the column of money is seen without scrolling
             assert await page.get_by_test_id("gpu-price").input_value() == "2"
             picture = tmp_path / f"costs-{width}.png"
             await page.screenshot(path=picture, full_page=True)

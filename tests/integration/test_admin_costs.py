@@ -210,10 +210,12 @@ async def test_a_target_that_is_missed_has_a_reason_and_no_price(
     missed = {"comparison": comparison, "crossings": [], "utilizations": [], "sensitivity": []}
     hours = [{**hour, "replicas": None} for hour in first["hours"]]
     section = {**first, **missed, "hours": hours}
-    api.answers["/crossover"] = (200, {**answer, "data": [section]})
+    route = {**section, "route": "big", "hours": []}
+    api.answers["/crossover"] = (200, {**answer, "data": [section, route]})
     page = await browser.get("/costs", params=ASKED)
     assert page.status_code == 200
-    assert page.text.count("not priced: no measured load meets TTFT") == 2
+    assert page.text.count(">not priced: no measured load meets TTFT") == 2
+    assert page.text.count("dedicated not priced: no measured load meets TTFT") == 1
     for name in ("crossing", "fleets", "load"):
         assert f'data-testid="chart-{name}"' not in page.text
 

@@ -197,6 +197,7 @@ async def test_token_counts_beside_the_engines(
     [
         ("starting", "calm"),
         ("saturated", "warn"),
+        ("lacks_model", "warn"),
         ("draining", "calm"),
         ("sleeping", "idle"),
         ("failed", "bad"),
@@ -210,7 +211,7 @@ async def test_every_state_has_its_tone(
     engine = {**content["data"][0], "state": state}
     api.answers["/engines"] = (status, {"data": [engine]})
     [first, *_] = rows((await browser.get("/fleet")).text, "fleet-replica")
-    assert f'<span class="badge badge-{tone}">{state}</span>' in first
+    assert f'<span class="badge badge-{tone}">{state.replace("_", " ")}</span>' in first
 
 
 async def test_nothing_yet_says_what_to_do() -> None:

@@ -23,8 +23,10 @@ from gateway.cli.errors import CliError
 from gateway.cli.main import make_app
 from gateway.snapshot.codec import decode_snapshot
 from gateway.snapshot.model import PickPolicy, Snapshot
+from routing.complexity.predictor import SHIPPED
 from tests.fixtures.forebay_up import clean_env, command, free_port
 from tests.fixtures.processes import REPOSITORY, wait_for
+from tests.unit.dataplane.test_classifier_registry import make_weights
 
 ADMIN_TOKEN = "adm-0123456789abcdef0123"
 ENGINE_MODEL = "org/model"
@@ -42,6 +44,19 @@ class Commands:
         result = CliRunner().invoke(make_app(arguments[0]), arguments, env=self._env, input=stdin)
         assert result.exit_code == 0, (result.output, result.exception)
         return result.stdout
+
+    def warnings(self, *arguments: str) -> str:
+        """Return what the command printed on stderr."""
+        result = CliRunner().invoke(make_app(arguments[0]), arguments, env=self._env)
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stderr
+
+    def warnings_again(self, deployment: str, base_url: str) -> str:
+        """Return what is printed on stderr when a replica is removed and added again."""
+        for replica in self.json("replicas", "list", "--deployment", deployment, "--no-probe"):
+            if replica["base_url"] == base_url:
+                self.run("replicas", "remove", replica["id"])
+        return self.warnings("replicas", "add", deployment, base_url)
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
         return json.loads(self.run(*arguments, "--json", stdin=stdin))
@@ -97,6 +112,7 @@ class _Engine(BaseHTTPRequestHandler):
 
     pages: list[str]
     asked = 0
+    models: tuple[str, ...] = ()
 
     def do_GET(self) -> None:
         body = b""
@@ -104,6 +120,8 @@ class _Engine(BaseHTTPRequestHandler):
             kind = type(self)
             body = kind.pages[min(kind.asked, len(kind.pages) - 1)].encode()
             kind.asked += 1
+        elif self.path == "/v1/models":
+            body = json.dumps({"data": [{"id": name} for name in self.models]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -169,14 +187,14 @@ def test_replicas_and_routes(forebay: Commands) -> None:
         0.5,
         {"zone": "a", "gpu": "H200"},
     )
-    listed = forebay.run("replicas", "list", "--deployment", "org/llama")
+    listed = forebay.run("replicas", "list", "--deployment", "org/llama", "--no-probe")
     assert "0.5" in listed
     assert "zone=a, gpu=H200" in listed or "gpu=H200, zone=a" in listed
     changed = forebay.json("replicas", "set", replica["id"], "--weight", "0", "--reset", "labels")
     assert (changed["weight"], changed["labels"], changed["has_secret"]) == (0, {}, True)
     assert forebay.run("replicas", "drain", replica["id"]) == f"{replica['id']} is draining.\n"
     assert forebay.snapshot().deployments[deployment["id"]].replicas[0].is_draining
-    assert "yes" in forebay.run("replicas", "list")
+    assert "yes" in forebay.run("replicas", "list", "--no-probe")
     assert "again" in forebay.run("replicas", "undrain", replica["id"])
     small = forebay.json("routes", "create", "llama-small", "org/llama")
     route = forebay.json(
@@ -201,7 +219,7 @@ def test_replicas_and_routes(forebay: Commands) -> None:
     assert "is removed" in forebay.run("replicas", "remove", replica["id"])
     for name in ("org/llama", "other"):
         forebay.run("deployments", "remove", name)
-    assert replica["id"] not in forebay.run("replicas", "list", "--json")
+    assert replica["id"] not in forebay.run("replicas", "list", "--json", "--no-probe")
 
 
 @pytest.mark.parametrize(
@@ -219,6 +237,12 @@ def test_replicas_and_routes(forebay: Commands) -> None:
         ),
         (("replicas", "set", "a/../b", "--weight", "1"), "nothing at this address"),
         (("replicas", "set", "rep_nothing"), "at least one field"),
+        (("replicas", "set", "rep_x", "--weight", "inf"), "--weight must be a finite number"),
+        (("replicas", "drain", "http://10.0.0.7:8000"), "by its id, not by its address http://10"),
+        (
+            ("deployments", "create", "x", "m", "--keep-warm-seconds", "inf"),
+            "--keep-warm-seconds must be a finite number, not inf.",
+        ),
         (("replicas", "set", "rep_x", "--label", "a=1", "--label", "a=2"), "twice"),
         (("routes", "create", "x", "nothing"), "no such deployment"),
         (("routes", "set", "nothing", "--no-fallbacks"), "no route 'nothing'"),
@@ -279,6 +303,43 @@ def test_a_drain_waits_until_the_engine_is_idle_for_two_polls(
     assert "connection refused" in said
 
 
+def test_an_engine_of_another_model_is_warned_of_and_listed_so(
+    forebay: Commands, engine: Any
+) -> None:
+    engine.pages = [busy(0)]
+    engine.models = tuple(f"org/other-{number}" for number in range(7))
+    forebay.run("deployments", "create", "mixed", ENGINE_MODEL)
+    warned = forebay.warnings("replicas", "add", "mixed", engine.url)
+    said = (
+        "/v1/models does not list the deployment's model; it lists org/other-0, org/other-1,"
+        " org/other-2, org/other-3, org/other-4 and 2 more"
+    )
+    assert warned == (
+        f"Warning: {engine.url}{said}, not '{ENGINE_MODEL}'."
+        " It is asked only when no other replica can be.\n"
+    )
+    [listed] = forebay.json("replicas", "list", "--deployment", "mixed")
+    assert (listed["state"], listed["error"]) == ("lacks_model", said)
+    shown = forebay.run("replicas", "list", "--deployment", "mixed").splitlines()
+    assert shown[0].split()[-2:] == ["STATE", "WHY"]
+    assert shown[1].endswith(f"lacks_model  {said}")
+    unasked = forebay.run("replicas", "list", "--deployment", "mixed", "--no-probe")
+    assert "STATE" not in unasked
+    engine.models = ("org/other", ENGINE_MODEL)
+    [listed] = forebay.json("replicas", "list", "--deployment", "mixed")
+    assert (listed["state"], listed["error"]) == ("ready", None)
+    assert forebay.warnings_again("mixed", engine.url) == ""
+    engine.models = ()  # an engine that does not say
+    assert forebay.warnings_again("mixed", engine.url) == ""
+    off = f"http://127.0.0.1:{free_port()}"  # nor one that is not up yet
+    assert forebay.warnings("replicas", "add", "mixed", off) == ""
+    engine.models = ("org/base",)
+    forebay.run("deployments", "set", "mixed", "--adapter", ENGINE_MODEL)
+    assert forebay.warnings_again("mixed", engine.url) == ""  # an admin's word
+    listed = forebay.json("replicas", "list", "--deployment", "mixed")
+    assert [one["state"] for one in listed] == ["failed", "ready"]
+
+
 def test_a_route_gets_tiers(forebay: Commands) -> None:
     forebay.run("deployments", "create", "tiered", ENGINE_MODEL)
     for name in ("auto", "cheap", "dear"):
@@ -335,3 +396,17 @@ def test_a_route_gets_tiers(forebay: Commands) -> None:
     assert forebay.snapshot().routes["auto"].tiers is None
     for name in ("auto", "cheap", "dear"):
         forebay.run("routes", "remove", name)
+
+
+def test_below_the_first_upload_are_the_shipped_weights(forebay: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "own.bin"
+    path.write_bytes(make_weights(1)[1])
+    assert "version 1 is in effect" in forebay.run(
+        "router", "publish", str(path), "--name", SHIPPED.stem
+    )
+    told = forebay.run("router", "rollback", SHIPPED.stem)
+    assert told == f"{SHIPPED.stem}: the shipped weights are in effect.\n"
+    listed = forebay.json("router", "list")
+    assert [(one["version"], one["is_current"]) for one in listed] == [(1, False), (0, True)]
+    assert forebay.run("router", "list").splitlines()[-1].endswith("  shipped")
+    assert "no version before" in forebay.refuse("router", "rollback", SHIPPED.stem)

@@ -133,6 +133,8 @@ async def burn_prepaid(api: ControlApi, plane: DataPlaneProcess, organization: s
         "organization_id": organization,
         "currency": "USD",
         "remaining": "0",
+        "held": "0",
+        "retry_after_ms": None,
     }
 
 

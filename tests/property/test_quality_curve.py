@@ -54,6 +54,16 @@ def test_the_curve_is_what_each_threshold_would_have_done(found: list[Observatio
         assert abs(point.relative_cost - (share + (1 - share) / 10)) < 1e-9
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.lists(_SAMPLES, min_size=1, max_size=12), st.randoms(use_true_random=False))
+def test_the_order_of_requests_changes_nothing(
+    found: list[Observation], drawn: random.Random
+) -> None:
+    turned = drawn.sample(found, len(found))
+    assert draw_curve(turned) == draw_curve(found)
+    assert estimate_served(turned) == estimate_served(found)
+
+
 def traffic(count: int, *, seed: int = 7) -> list[Observation]:
     """Requests of which the small model fails those with a score above 0."""
     drawn = random.Random(seed)

@@ -46,6 +46,17 @@ def test_loading_takes_its_time_and_then_it_is_ready() -> None:
     assert probed.see(Health.OK) is State.READY
 
 
+def test_it_is_silent_once_it_has_failed_by_saying_nothing_and_till_it_speaks() -> None:
+    for health in FAILURES:
+        probed = Probed()
+        probed.see(Health.OK, *[health] * (FAILED_PROBES - 1))
+        assert not probed.tracker.is_silent
+        probed.see(health)
+        assert probed.tracker.is_silent is (health is Health.SILENT)
+    probed.tracker.note_success()
+    assert not probed.tracker.is_silent
+
+
 def test_a_start_without_end_or_of_nonsense_has_failed() -> None:
     probed = Probed()
     probed.see(Health.REFUSED)
@@ -151,6 +162,21 @@ def test_the_engine_s_own_drain_ends_with_its_server() -> None:
     assert probed.see(Health.OK) is State.DRAINING  # vLLM's health check stays as it was
     assert probed.see(Health.REFUSED) is State.READY
     assert probed.see(*[Health.REFUSED] * 2) is State.FAILED
+
+
+def test_who_lists_other_models_is_told_apart_while_it_serves() -> None:
+    probed = Probed()
+    probed.tracker.is_model_missing = True
+    assert probed.see(Health.OK) is State.LACKS_MODEL
+    assert probed.see(Health.OK, running=1, waiting=0, kv_usage=0.96) is State.LACKS_MODEL
+    assert probed.see(*[Health.SILENT] * 3) is State.FAILED
+    assert probed.see(Health.OK, asleep=True) is State.SLEEPING
+    probed.tracker.is_draining = True
+    assert probed.see(Health.OK, asleep=False) is State.DRAINING
+    probed.tracker.is_draining = False
+    assert probed.tracker.state is State.LACKS_MODEL
+    probed.tracker.note_success()  # a name that it takes and does not list
+    assert probed.see(Health.OK) is State.READY
 
 
 class TrackerLife(RuleBasedStateMachine):

@@ -47,6 +47,17 @@ def test_state_dir_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert Settings.load(state_dir="~/x").state_dir == Path("/home/somebody/x")
 
 
+def test_the_request_log_is_a_path_of_here_or_standard_output(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert Settings.load().request_log is None
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOREBAY_REQUEST_LOG", "requests.jsonl")
+    assert Settings.load().request_log == str(tmp_path / "requests.jsonl")
+    monkeypatch.setenv("FOREBAY_REQUEST_LOG", "stdout")
+    assert Settings.load().request_log == "stdout"
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
     [

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from gateway.controlplane.classifiers_api import repository, service
+from gateway.controlplane.classifiers_api import service
 from gateway.controlplane.classifiers_api.schemas import (
     ClassifierAnswer,
     ClassifierName,
@@ -27,8 +27,11 @@ async def read_body(request: Request) -> bytes:
 
 @router.get("/classifiers")
 async def list_classifiers(session: ReadSessionDep) -> Listing[ClassifierAnswer]:
-    """Return every version of all weights, by name, the newest first."""
-    found = await repository.list_versions(session)
+    """Return every version of all uploaded weights, by name, the newest first.
+
+    Last under a name stands what is shipped under it.
+    """
+    found = await service.list_versions(session)
     return Listing(
         data=[
             ClassifierAnswer.of(version, is_current=version.version == current)
@@ -61,7 +64,7 @@ async def roll_back(
     session: WriteSessionDep,
     control_plane: ControlPlaneDep,
 ) -> ClassifierAnswer:
-    """Put earlier weights in effect."""
+    """Put earlier weights in effect; below the first upload are those that are shipped under the name."""
     version = await service.roll_back(
         session, name=name, to_version=wanted.version, now=control_plane.clock()
     )

@@ -9,21 +9,25 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.controlplane.classifiers_api.models import ClassifierVersion
+from gateway.controlplane.classifiers_api.service import ShippedWeights
+from gateway.snapshot.weights import NAME_PATTERN
 
-# What stands in a path and in a route's tier policy.
-ClassifierName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+ClassifierName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 
 class RollbackRequest(BaseModel):
-    """``version``: absent or null, the one before the current."""
+    """``version``: absent or null, the one before the current; 0, what is shipped under the name."""
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Annotated[int, Field(strict=True, ge=1)] | None = None
+    version: Annotated[int, Field(strict=True, ge=0)] | None = None
 
 
 class ClassifierAnswer(BaseModel):
-    """One version of a classifier's weights. ``sha256`` is of all but the file's last 32 bytes."""
+    """One version of a classifier's weights. ``sha256`` is of all but the file's last 32 bytes.
+
+    Version 0 is what is shipped under the name, and has no ``created_at``.
+    """
 
     name: str
     version: int
@@ -31,10 +35,12 @@ class ClassifierAnswer(BaseModel):
     sha256: str
     size_bytes: int
     figures: dict[str, Any]
-    created_at: datetime
+    created_at: datetime | None
 
     @classmethod
-    def of(cls, version: ClassifierVersion, *, is_current: bool) -> ClassifierAnswer:
+    def of(
+        cls, version: ClassifierVersion | ShippedWeights, *, is_current: bool
+    ) -> ClassifierAnswer:
         """Return the answer about a version."""
         return cls(
             name=version.name,

@@ -18,9 +18,8 @@ from gateway.controlplane.catalog.tier_versions import (
     list_tier_versions,
     record_version,
 )
-from gateway.controlplane.classifiers_api import repository as classifiers
 from gateway.controlplane.classifiers_api.models import Classifier
-from gateway.controlplane.classifiers_api.service import roll_back
+from gateway.controlplane.classifiers_api.service import find_version_before, roll_back
 from gateway.controlplane.database import WriteSession
 from gateway.controlplane.errors import ConflictError
 from gateway.controlplane.shadow_api.read_standing import RouteStanding
@@ -92,7 +91,7 @@ async def go_back(
     if (
         classifier is not None
         and classifier.updated_at > versions[0].made_at
-        and await classifiers.find_version(session, classifier.name, classifier.current_version - 1)
+        and await find_version_before(session, classifier) is not None
     ):
         await begin_change(session)
         left = classifier.current_version

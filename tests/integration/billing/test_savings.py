@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from billing.usage.event import ChargeMode, RequestStatus
+from billing.usage.event import ChargeMode, RequestStatus, TokenUsage
 from tests.factories.billing_rows import work_once
 from tests.factories.journals import TestJournal
 from tests.fixtures.control_api import started
@@ -27,6 +27,13 @@ async def test_savings_are_told_to_the_last_digit(priced_url: str, tmp_path: Pat
     write(journal, ChargeMode.SAVING_SHARED, share="0.5")
     write(journal, ChargeMode.AS_SERVED, counterfactual="route_unknown")  # nothing to compare with
     write(journal, ChargeMode.AS_SERVED, status=RequestStatus.FAILED)  # costs nothing anywhere
+    write(  # its client left before anything was counted: nothing is charged, nothing to compare
+        journal,
+        ChargeMode.AS_SERVED,
+        status=RequestStatus.CLIENT_CLOSED,
+        usage=TokenUsage(),
+        first_token_at_us=None,
+    )
     journal.request()  # of a route without tiers
     work_once(priced_url, tmp_path)
     async with started(priced_url, state_dir=tmp_path / "state") as api:

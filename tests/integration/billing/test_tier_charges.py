@@ -50,7 +50,7 @@ def write(journal: TestJournal, mode: str, *, served: str = "small", **changes: 
     identity = make_identity(
         route_id=f"route_{served}", route=served, tier=tier, fallback=changes.pop("fallback", None)
     )
-    return journal.request(identity=identity, usage=USAGE, **changes)
+    return journal.request(identity=identity, **{"usage": USAGE, **changes})
 
 
 async def receipt_of(database_url: str, close: CloseRecord) -> Receipt:

@@ -9,7 +9,7 @@ from math import exp, sqrt
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.complexity.explain import explain_prompt
@@ -135,13 +135,13 @@ def test_the_nearest_part_scores() -> None:
     assert both.predict(one).small_suffices < both.predict(many).small_suffices
 
 
-@given(st.lists(st.integers(-32768, 32767), min_size=2 << BITS, max_size=2 << BITS))
-@settings(max_examples=5)
-def test_joined_weights_come_apart(numbers: list[int]) -> None:
-    table = array("h", numbers)
+# Bytes, which are drawn at once: drawing 512 integers one by one is slow, and that is a failure under load.
+@given(st.binary(min_size=4 << BITS, max_size=4 << BITS))
+def test_joined_weights_come_apart(table: bytes) -> None:
+    numbers = array("h", table)
     if sys.byteorder == "big":
-        table.byteswap()
-    predictor = decode_weights(encode_weights(make_header(), table.tobytes()))
+        numbers.byteswap()
+    predictor = decode_weights(encode_weights(make_header(), table))
     small, large = numbers[: 1 << BITS], numbers[1 << BITS :]
     for hashed in range(1 << BITS):
         assert predictor.weigh(hashed, 0) == large[hashed] * 0.25 - small[hashed] * 0.5

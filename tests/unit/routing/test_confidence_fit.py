@@ -66,6 +66,12 @@ def test_rows_that_are_told_apart_for_sure_have_an_end() -> None:
     assert measure_confidence(found, Beginning(-1.1, -2.0), 0.0) < 0.2
 
 
+def test_the_order_of_rows_changes_nothing() -> None:
+    rows = make_rows(80)
+    turned = random.Random(3).sample(rows, len(rows))
+    assert calibrate_cascade(turned, share_kept=0.6) == calibrate_cascade(rows, share_kept=0.6)
+
+
 def test_targets_are_met() -> None:
     rows = make_rows(400)
     found = calibrate_cascade(rows, share_kept=0.6)

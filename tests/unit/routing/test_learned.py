@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.complexity.predictor import decode_weights
@@ -15,6 +18,8 @@ from routing.learned.calibrate import Target, choose_threshold
 from routing.learned.compare import compare_with_length
 from routing.learned.curve import (
     bootstrap,
+    find_recovery,
+    is_large_better,
     measure_apgr,
     measure_cpt,
     measure_entropy,
@@ -58,6 +63,60 @@ def test_recovery_by_hand() -> None:
 def test_no_ranking_beats_the_oracle(scores: list[float]) -> None:
     best = measure_apgr(STRONG - WEAK, WEAK, STRONG)
     assert measure_apgr(scores, WEAK, STRONG) <= best + 1e-9
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.1, 0.3]),
+            st.sampled_from([0.0, 0.1, 0.7, 1.0]),
+            st.sampled_from([0.2, 0.7, 1.0]),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_rows_changes_no_figure(rows: list[Any], drawn: random.Random) -> None:
+    def judge(rows: list[Any]) -> list[Any]:
+        scores, weak, strong = map(np.array, zip(*rows, strict=True))
+        if not is_large_better(weak, strong):
+            return []
+        target = Target(quality=0.9)
+        return [
+            find_recovery(scores, weak, strong).tolist(),
+            measure_apgr(scores, weak, strong),
+            measure_cpt(scores, weak, strong, 0.5),
+            bootstrap(scores, weak, strong, times=5, seed=1),
+            choose_threshold(scores, weak, strong, target).threshold,
+        ]
+
+    assert judge(drawn.sample(rows, len(rows))) == judge(rows)
+
+
+def test_among_equal_scores_recovery_is_the_mean_over_all_orders() -> None:
+    weak, strong = np.array([0.0, 0.0, 1.0, 0.5]), np.array([1.0, 1.0, 0.0, 1.0])
+    scores = np.array([0.9, 0.2, 0.2, 0.2])
+    orders = []
+    for rest in permutations([1, 2, 3]):
+        gains = (strong - weak)[[0, *rest]]
+        orders.append(np.concatenate([[0], np.cumsum(gains)]) / gains.sum())
+    assert find_recovery(scores, weak, strong) == pytest.approx(np.mean(orders, axis=0))
+
+
+def test_a_constant_is_the_random_mix_however_the_rows_are_sorted() -> None:
+    weak = (np.arange(400) % 2).astype(float)
+    for places in (np.argsort(weak), np.argsort(-weak)):
+        rows = [
+            JudgedPrompt(str(i), "toy", "", "the same prompt", weak[i], 1.0, "test", str(i))
+            for i in places
+        ]
+        routers = evaluate(make_predictor(), rows, times=20)["datasets"]["toy"]["routers"]
+        for name in ("classifier", "length", "random"):
+            assert routers[name]["apgr"] == pytest.approx(0.5)
+            assert (routers[name]["cpt50"], routers[name]["cpt80"]) == (50, 80)
+        assert routers["oracle"]["apgr"] == pytest.approx(0.75)
 
 
 def test_intervals_hold_the_figure_and_repeat() -> None:
@@ -125,6 +184,8 @@ def test_csv_and_jsonl_say_the_same(tmp_path: Path) -> None:
         '{"prompt": ""}',
         '{"prompt": "x", "weak_score": 0}',
         '{"prompt": "x", "weak_score": NaN, "strong_score": 1}',
+        f'{{"prompt": "x", "weak_score": 1{"0" * 400}, "strong_score": 1}}',
+        "[" * 100_000 + "]" * 100_000,
         '{"prompt": "x", "weak_score": 0, "strong_score": 1, "split": "dev"}',
     ],
 )
@@ -199,6 +260,9 @@ def test_a_few_hundred_prompts_are_no_proof() -> None:
     assert many.is_better
     assert not few.is_better
     assert many == compare_with_length(scores, lengths, weak, strong, seed=1)
+    turned = drawn.permutation(60)
+    columns = [column[:60][turned] for column in (scores, lengths, weak, strong)]
+    assert few == compare_with_length(*columns, seed=1)
 
 
 def test_training_learns_and_test_rows_change_nothing() -> None:
@@ -220,5 +284,5 @@ def test_training_learns_and_test_rows_change_nothing() -> None:
         else JudgedPrompt(row.id, "toy", "", row.prompt, 1.0, 0.0, "test", row.stem)
         for row in rows
     ]
-    again = make_weights(turned, name="toy", plan=plan, say=lambda _: None)
+    again = make_weights(turned[::-1], name="toy", plan=plan, say=lambda _: None)
     assert again.data == made.data

@@ -41,3 +41,10 @@ def test_a_share_of_nothing_is_none_at_all() -> None:
     assert take_all(budget, 1000.0) == 0
     budget.set_share(0.5)
     assert budget.try_take(1000.0)
+
+
+def test_what_would_be_let_through_is_told_beforehand() -> None:
+    budget = RetryBudget(0.1, 0.0)
+    for now in (0.0, 5.9, 30.0):
+        assert budget.count_whole(now) == take_all(budget, now)
+    assert RetryBudget(0.0, 0.0).count_whole(60.0) == 0

@@ -124,10 +124,27 @@ def test_each_pair_of_models_is_a_part(tmp_path: Path) -> None:
     assert [part.pair for part in read_weights(alone).header.parts] == ["small / large"]
 
 
-def test_a_small_set_learns_nothing_and_length_decides(tmp_path: Path) -> None:
-    lines = [make_line(number, weak_score=int(number % 3 == 0)) for number in range(24)]
-    weights, summary = train(write(tmp_path / "few.csv", lines))
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [make_line(number, weak_score=int(number % 3 == 0)) for number in range(24)],
+        [make_line(number, split="train") for number in range(5)],
+        [make_line(number, weak_score=0) for number in range(60)],  # one outcome
+    ],
+    ids=["few", "five", "one-outcome"],
+)
+def test_a_small_set_learns_nothing_and_length_decides(
+    lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    file = write(tmp_path / "few.csv", lines)
+    weights, summary = train(file)
     assert summary["pairs"]["small / large"]["learned_from"] == []
+    assert not summary["has_learned"]
+    assert summary["note"].startswith("nothing was learned: ")
+    judged = runner.invoke(
+        app, ["evaluate", str(file), "--weights", str(weights), "--split", "train"]
+    )
+    assert "toy: own learned nothing; its figures are the length rule's alone" in judged.stdout
     predictor = read_weights(weights)
     short, longer = predictor.predict("prove it"), predictor.predict("prove it " * 30)
     assert not short.is_in_domain
@@ -162,3 +179,6 @@ def test_where_nothing_can_be_written_nothing_is_trained(tmp_path: Path) -> None
     file = write(tmp_path / "a.csv", [make_line(number) for number in range(30)])
     with pytest.raises(CliError, match="cannot be written"):
         run("train", file, "--out", tmp_path / "none" / "a.bin")
+    for wrong in ("nan", "-1"):
+        with pytest.raises(CliError, match=r"^--penalty must be a finite number"):
+            run("train", file, "--out", tmp_path / "a.bin", "--penalty", wrong)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from benchmarks.routing import __main__ as bench
 from gateway.cli.errors import CliError
 from gateway.cli.router import app
-from routing.complexity.predictor import SHIPPED, encode_weights, read_weights
+from gateway.cli.routes import app as routes
+from routing.complexity.predictor import SHIPPED, encode_weights, list_shipped, read_weights
 from tests.unit.routing.test_complexity import make_header, make_table
 
 runner = CliRunner()
@@ -59,8 +60,60 @@ def test_evaluate(judged: Path, weights: Path, tmp_path: Path) -> None:
     assert entry["routers"]["classifier"]["cpt50"] <= 30
     assert set(entry["routers"]) == {"classifier", "length", "category_lookup", "oracle", "random"}
     assert "category_lookup" in shown
+    # The second table: each model alone, the best of both, which weights, whether they are a constant.
+    (line,) = (line for line in shown.splitlines() if line.split()[:2] == ["toy/../x", "30"])
+    assert line.split()[2:7] == ["0.500", "1.000", "1.000", "test", "100.0%"]
+    assert "is a constant" not in shown
     (plot,) = plots.iterdir()
     assert "<polyline" in plot.read_text()
+
+
+def test_without_weights_those_of_the_rows_own_pair_score(tmp_path: Path) -> None:
+    pairs = [
+        part.pair for path in list_shipped().values() for part in read_weights(path).header.parts
+    ]
+    lines = [
+        {
+            "prompt": f"{pair} {number}",
+            "weak_score": number % 2,
+            "strong_score": 1,
+            "split": "test",
+            "dataset": f"of {pair}",
+            **dict(zip(("weak_model", "strong_model"), pair.split(" / "), strict=pair != "")),
+        }
+        for pair in (*pairs, "a / b", "")
+        for number in range(8)
+    ]
+    path, report = tmp_path / "pairs.jsonl", tmp_path / "report.json"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    result = runner.invoke(app, ["evaluate", str(path), "--report", str(report)])
+    assert result.exit_code == 0, result.output
+    used = {
+        dataset: entry["weights"]["name"]
+        for dataset, entry in json.loads(report.read_text())["datasets"].items()
+    }
+    assert used == {
+        **{f"of {pairs[place]}": name for place, name in enumerate(list_shipped())},
+        "of a / b": SHIPPED.stem,
+        "of ": SHIPPED.stem,
+    }
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 2
+    assert f"rows of a / b are scored with {SHIPPED.stem}, which was made for" in warnings[1]
+    assert "rows that name no pair of models are scored with" in warnings[0]
+    with pytest.raises(CliError, match="several pairs"):
+        run("calibrate", path, "--quality", "0.9")
+    told = json.loads(run("calibrate", path, "--quality", "0.9", "--pair", pairs[1]))
+    assert told["weights"] == list(list_shipped())[1]
+
+
+def test_weights_that_learned_nothing_are_called_the_length_rule(
+    judged: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "length.bin"
+    path.write_bytes(encode_weights(make_header(limit=None), make_table({}, {})))
+    shown = run("evaluate", judged, "--weights", path)
+    assert "toy/../x: test learned nothing; its figures are the length rule's alone" in shown
 
 
 def test_calibrate(judged: Path, weights: Path) -> None:
@@ -90,12 +143,73 @@ def test_what_is_wrong_is_one_sentence(judged: Path, tmp_path: Path) -> None:
         run("calibrate", judged, "--dataset", "other", "--cost", "0.5")
 
 
-def test_the_benchmark_skips_without_its_data(
+def test_the_benchmark_skips_without_the_shared_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["bench", "--data", str(tmp_path / "none.parquet")])
+    monkeypatch.setattr(bench, "SHARED", tmp_path / "none.parquet")
+    monkeypatch.setattr("sys.argv", ["bench"])
     assert bench.main() == 0
     assert capsys.readouterr().out.startswith("skipped: the judged prompts are not here")
+
+
+def test_the_benchmark_does_not_pass_over_a_file_that_was_named(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    judged: Path,
+) -> None:
+    def refusal(path: Path) -> str:
+        monkeypatch.setattr("sys.argv", ["bench", "--data", str(path)])
+        assert bench.main() == 2
+        return capsys.readouterr().err
+
+    assert "cannot be read" in refusal(tmp_path / "none.parquet")
+    assert "no rows of test or ood of crux" in refusal(judged)  # none of the benchmark's datasets
+    monkeypatch.setattr(bench, "find_spec", lambda _: None)
+    assert "numpy and pyarrow not installed" in refusal(tmp_path / "none.parquet")
+
+
+def test_the_benchmark_on_a_few_rows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "_CALLS", 10)
+    lines = [
+        {"prompt": "x" * 1600 + "y" * n, "weak_score": n % 2, "strong_score": 1, "split": "ood"}
+        for n in range(20)
+    ]
+    path, out = tmp_path / "a.jsonl", tmp_path / "out.json"
+    path.write_text("\n".join(json.dumps({**line, "dataset": "gsm8k"}) for line in lines))
+    monkeypatch.setattr("sys.argv", ["bench", "--data", str(path), "--out", str(out)])
+    assert bench.main() == 0
+    goals = json.loads(out.read_text())["goals_met"]
+    (fixed, length) = [(name, goals[name]) for name in goals if name.startswith("gsm8k")]
+    assert fixed[0].startswith("gsm8k_apgr >= 0.598 (is ")
+    assert not fixed[1]
+    assert length[1]
+    assert f"MISSED  {fixed[0]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "-x", "x" * 101, "a\n"])
+def test_a_name_that_is_none_is_told_before_anything_is_asked(name: str, weights: Path) -> None:
+    with pytest.raises(CliError, match=r"--name: .* is no classifier's name"):
+        run("publish", weights, "--name", name)
+    with pytest.raises(CliError, match=r"NAME: .* is no classifier's name"):
+        run("rollback", "--", name)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--threshold", "nan"),
+        ("--threshold", "inf"),
+        ("--project-threshold", "prj_1=nan"),
+        ("--cascade-weights", "1,2,nan,0"),
+    ],
+)
+def test_a_score_that_is_no_number_is_called_by_its_option(option: str, value: str) -> None:
+    given = ["--tier", "a=b", "--tier", "c=d", "--threshold", "0.1", option, value]
+    with pytest.raises(CliError, match=f"^{option}"):
+        runner.invoke(routes, ["set-tiers", "auto", *given], catch_exceptions=False)
 
 
 def test_the_shipped_weights_are_those_of_the_model_card() -> None:
