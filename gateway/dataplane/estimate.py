@@ -173,6 +173,11 @@ class Guess:
         return self._choices > 1
 
     @property
+    def most_output_tokens(self) -> int | None:
+        """What the client allows in all; None: it did not say."""
+        return None if self._limit is None else self._limit * self._choices
+
+    @property
     def is_counted(self) -> bool:
         """Whether the input is no guess but was counted."""
         return not self._size

@@ -18,6 +18,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from billing.usage.event import RequestStatus, TokenUsage
+from gateway.dataplane.growth import LEAST_TOKENS, STEPS, find_ahead, find_step
 from gateway.dataplane.limit_replies import limit_lines, refusal_error
 from gateway.dataplane.limits.budget_state import budget_nano
 from gateway.dataplane.limits.types import Claim, Outcome
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import Budget, RateLimit
 
 GROW_SECONDS = 0.1  # how often a running stream is compared with what it holds
-_AHEAD_TOKENS = 64  # grown when so little is left
-_GROWTHS = (256, 64, 16, 4)  # tokens asked for at a time; the next smaller when there is no money
-_LEAST_TOKENS = 16  # of output; a budget that has not even so much left refuses
 _MOST_SHRINKS = 8  # others take and give back meanwhile
 _TOKEN_METRICS = frozenset({"input_tokens", "output_tokens", "total_tokens"})
 _COMPLETED = RequestStatus.COMPLETED  # looking it up in its class costs as much as a comparison
@@ -57,6 +55,7 @@ class Reservation(Claim):
         "_missing_tokens",
         "_next_growth",
         "_price",
+        "_produced_tokens",
         "_shrinks",
         "ended_budget",
         "is_sent",
@@ -97,7 +96,8 @@ class Reservation(Claim):
         self._is_stream = is_stream
         self._next_growth = 0
         self._shrinks = 0
-        self._missing_tokens = 0  # produced beyond what is reserved, when last looked
+        self._produced_tokens = 0  # when last looked
+        self._missing_tokens = 0  # of them beyond what is reserved
         self.is_sent = False  # an engine may have got the request, or some of it
         self.ended_budget: Budget | None = None  # has no money for more output than is reserved
         self.lines = b""  # what every answer of this request says of its limits
@@ -182,7 +182,7 @@ class Reservation(Claim):
         """Return the most input and output that ``left`` of ``whole`` (nano) pays for, if enough."""
         tokens, output = self.input_tokens, self.output_tokens
         of_input, of_output = price.nano(1, 0), price.nano(0, 1)
-        least = min(_LEAST_TOKENS, output)
+        least = min(LEAST_TOKENS, output)
         if of_input and price.nano(tokens, least) > whole:
             tokens = min(tokens, (left - least * of_output) // of_input)
             if tokens < self._least_input():
@@ -253,13 +253,17 @@ class Reservation(Claim):
         return True
 
     def is_growth_needed(self, produced_tokens: int) -> bool:
-        """Tell whether the stream comes near the end of what is reserved."""
+        """Tell whether the stream comes near the end of what is reserved.
+
+        Not where all that the client allows is reserved. Asked again after a refusal: others may
+        have given something back.
+        """
+        lately, self._produced_tokens = produced_tokens - self._produced_tokens, produced_tokens
         self._missing_tokens = max(0, produced_tokens - self.output_tokens)
-        return (
-            not self._is_asking
-            and self.ended_budget is None
-            and produced_tokens + _AHEAD_TOKENS > self.output_tokens
-        )
+        most = self._guess.most_output_tokens
+        if self._is_asking or (most is not None and produced_tokens <= most <= self.output_tokens):
+            return False
+        return produced_tokens + find_ahead(lately) > self.output_tokens
 
     def is_exhausted(self, produced_tokens: int) -> bool:
         """Tell whether the stream has produced all that there was money for."""
@@ -274,7 +278,8 @@ class Reservation(Claim):
         self._is_asking = True
         try:
             while True:
-                more = _GROWTHS[self._next_growth] + self._missing_tokens
+                asked = self._next_growth, self.output_tokens, self._missing_tokens
+                more = find_step(*asked, self._guess.most_output_tokens)
                 budget = self._limiter.top_up(
                     self,
                     output_tokens=more,
@@ -283,8 +288,10 @@ class Reservation(Claim):
                 if isinstance(budget, Awaitable):
                     budget = await budget
                 if budget is None:
+                    self.ended_budget = None
+                    self._next_growth = max(self._next_growth - 1, 0)
                     return
-                if self._next_growth == len(_GROWTHS) - 1:
+                if self._next_growth == len(STEPS) - 1:
                     self.ended_budget = budget
                     return
                 self._next_growth += 1

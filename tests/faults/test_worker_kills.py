@@ -89,7 +89,7 @@ def test_killed_at_random_while_requests_come(billing_url: str, tmp_path: Path) 
     chance = random.Random(20261129)
     journal = TestJournal(tmp_path, segment_bytes=16 * 1024)
     with writing(journal, 0.001) as done:
-        for _ in range(8):
+        for _ in range(6):
             process = start_forked_worker(billing_url, tmp_path)
             before = value(billing_url, "SELECT count(*) FROM usage_events")
             if chance.random() < 0.8:  # else killed while it starts

@@ -156,5 +156,5 @@ class FairQueueMachine(RuleBasedStateMachine):
         assert self.queue._places == {}
 
 
-FairQueueMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
+FairQueueMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestFairQueue = FairQueueMachine.TestCase

@@ -33,9 +33,12 @@ BUDGETS = ("bud_key", "bud_project", "bud_organization")
 
 
 class _Guess:
-    def __init__(self, input_tokens: int, output_tokens: int, *, is_counted: bool) -> None:
+    def __init__(
+        self, input_tokens: int, output_tokens: int, *, is_counted: bool, beyond: int | None
+    ) -> None:
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
         self.is_counted = is_counted
+        self.most_output_tokens = None if beyond is None else output_tokens + beyond
 
 
 class _Connection:
@@ -59,6 +62,7 @@ class Request:
     produced_tokens: int = 0
     since_pass: int = 0  # produced since the sweep came by
     most_a_pass: int = 0
+    most: int | None = None  # that its client allows
     is_settled: bool = False
 
     @property
@@ -132,6 +136,7 @@ class World:
             draw(st.one_of(st.integers(1, 60), st.integers(1, 6_000))),
             draw(st.integers(1, 300)),
             is_counted=draw(st.booleans()),
+            beyond=draw(st.one_of(st.none(), st.integers(0, 300))),
         )
         is_stream = draw(st.booleans())
         reservation = Reservation(
@@ -159,12 +164,15 @@ class World:
             assert PRICE.nano(guessed, 16) > min(self.amounts[name] for name in names)
         real_input = guessed if guess.is_counted else draw(st.integers(0, 2 * guessed))
         request = Request(reservation, reserved, is_stream, real_input, tuple(names), worker)
+        request.most = guess.most_output_tokens
         if not is_stream:
-            request.produced_tokens = draw(st.integers(0, 600))
+            request.produced_tokens = min(draw(st.integers(0, 600)), request.most or 600)
         self.running.append(request)
 
     def produce(self, request: Request, tokens: int) -> None:
         if request.is_stream and not request.connection.is_aborted:
+            if request.most is not None:  # which the engine keeps
+                tokens = min(tokens, request.most - request.produced_tokens)
             request.produced_tokens += tokens
             request.since_pass += tokens
             request.most_a_pass = max(request.most_a_pass, request.since_pass)
@@ -178,6 +186,11 @@ class World:
         while self.growing:
             await asyncio.gather(*self.growing)
             await asyncio.sleep(0)
+        for request in self.running:
+            if request.most is not None:  # no more is held than the client allows
+                assert request.reservation.output_tokens <= request.most
+                is_whole = request.reserved[1] == request.most
+                assert not (is_whole and request.connection.is_aborted)
         for request in [one for one in self.running if one.connection.is_aborted]:
             await self.end(request, RequestStatus.TRUNCATED)
 

@@ -31,6 +31,7 @@ class _Guess(Guess):
 
     def __init__(self, input_tokens: int, output_tokens: int) -> None:
         self.input_tokens, self.output_tokens, self._size = input_tokens, output_tokens, 1
+        self._limit = None
 
 
 async def reserve(rig: LimiterRig, plan: LimitPlan, guess: Guess) -> Reservation:
