@@ -108,10 +108,10 @@ class Endpoint:
     def release(self, connection: EngineConnection) -> None:
         """Take a connection back: keep it if its exchange is whole, else close it at once."""
         self.in_flight -= 1
+        connection.forget_error()
         if connection.is_reusable and len(self._idle) < IDLE_CONNECTIONS_LIMIT:
             self._idle.append(connection)
         else:
-            connection.forget_error()
             connection.close()
 
     def forget(self, connection: EngineConnection) -> None:

@@ -57,9 +57,6 @@ _STATES = {
 }
 
 
-_BROKEN_STATES = (ReplicaState.FAILED, ReplicaState.LACKS_MODEL)
-
-
 def find_obstacle(
     view: LoadView, shape: RequestShape, now: float, tried: Collection[str] = ()
 ) -> Obstacle | None:
@@ -111,11 +108,12 @@ def _find_breaker_obstacle(view: LoadView, now: float) -> Obstacle | None:
 def are_all_broken(views: Sequence[LoadView], now: float) -> bool:
     """Tell whether none of ``views`` is thought to work: each has failed, or its breaker is open.
 
-    A breaker that would let one request through to try it is a chance, and no broken replica.
+    A breaker that would let one request through to try it is a chance, and no broken replica. So is
+    an engine that does not list the model: it may serve it, and if not says so at once.
     """
     return all(
         view.is_draining
-        or view.state in _BROKEN_STATES
+        or view.state is ReplicaState.FAILED
         or (view.breaker.open_until is not None and not view.breaker.is_allowing(now))
         for view in views
     )

@@ -17,6 +17,7 @@ from routing.types import ReplicaState, RequestShape
 
 SCORED_AT_MOST = 24  # replicas; up to here all are looked at
 SAMPLE = 16  # of more, so many by chance, and who has the prefix or the session
+TRIAL_SECONDS = 10.0
 _HOME_FACTOR = 0x9E3779B1  # odd, about 2**32 divided by the golden ratio: mixes the high bits
 _SERVING = (ReplicaState.READY, ReplicaState.SATURATED)
 
@@ -24,9 +25,10 @@ _SERVING = (ReplicaState.READY, ReplicaState.SATURATED)
 class FleetMemory:
     """What one worker remembers of what it sent to a deployment: prompts and sessions."""
 
-    __slots__ = ("prefix", "sessions")
+    __slots__ = ("_next_trial_at", "prefix", "sessions")
 
     def __init__(self) -> None:
+        self._next_trial_at = 0.0  # the event loop's clock
         self.prefix = PrefixIndex()
         self.sessions = SessionTable()
 
@@ -38,6 +40,13 @@ class FleetMemory:
             )
         if shape.session is not None:
             self.sessions.record(shape.session, view.replica_id)
+
+    def is_trial_due(self, now: float) -> bool:
+        """Tell, once every few seconds, that a request may find out whether a broken fleet serves."""
+        if now < self._next_trial_at:
+            return False
+        self._next_trial_at = now + TRIAL_SECONDS
+        return True
 
     def forget(self, replica_id: str) -> None:
         """The replica has lost what it had read: it restarted, slept or is gone."""

@@ -36,6 +36,7 @@ _MISSING_MODEL_SECONDS = 5.0  # until an engine is asked again that does not lis
 _UNTOLD_SECONDS = 60.0  # what an engine does not have (404) is asked for again so much later
 _DOUBT_SHARE = 0.25  # of the interval, until it is clear whether a replica has failed
 _JITTER = 0.1
+_NO_HEALTH = (404, 405, 501)  # of an engine without that address, which other servers lack
 _SOONEST_SECONDS = 0.05  # between two probes, however many requests fail meanwhile
 _SMALL_BYTES = 64 * 1024
 _MODELS_BYTES = 1024 * 1024
@@ -239,7 +240,7 @@ class ReplicaWatch:
             return Health.REFUSED
         except BackendError:
             return Health.ERROR
-        if 200 <= status < 300:
+        if 200 <= status < 300 or status in _NO_HEALTH:
             return Health.OK
         return Health.NOT_READY if status == 503 else Health.ERROR
 

@@ -71,10 +71,12 @@ class ActiveRequest:
         "is_client_gone",
         "is_held_back",
         "is_settled",
+        "others",
         "progress_at",
         "replica",
         "reservation",
         "route",
+        "shape",
         "sleeper",
         "status",
         "stream_usage",
@@ -101,11 +103,10 @@ class ActiveRequest:
         self.reservation = reservation  # None: no limit and no budget holds for it
         self.guess = guess  # None: nobody has needed one
         self.route = route  # that serves it
+        self.others: tuple[ServedRoute, ...] = ()  # that may serve it where that one cannot
         self.waiter: Waiter | None = None  # in the queue of a saturated deployment
         self.sleeper: asyncio.Future[Replica] | None = None  # for a deployment that sleeps
-        self._journal = journal
-        self._exchange = exchange
-        self._active = active
+        self._journal, self._exchange, self._active = journal, exchange, active
         self._counts = counts  # None: nobody asks for metrics
         self._log = log  # None: nobody wants one
         self.attempt_at = self.progress_at = clock()
@@ -114,6 +115,7 @@ class ActiveRequest:
         self.fleet: Fleet | None = None  # of the latest attempt, as all below
         self.replica: ServedReplica | None = None
         self.decision: Decision | None = None
+        self.shape: RequestShape | None = None
         self._attempt: Attempt | None = None
         self.attempts = 0
         self.ended_attempts: list[EndedAttempt] | None = None  # for the log
@@ -123,8 +125,7 @@ class ActiveRequest:
         self.is_held_back = False  # the client is slow: the engine's silence is not its own
         self.is_settled = False
         # What a path that forgets to say otherwise ends as: nothing is billed for our own faults.
-        self.status = RequestStatus.FAILED
-        self.http_status = 500
+        self.status, self.http_status = RequestStatus.FAILED, 500
         self.error_code: str | None = "internal_error"
         self.usage = TokenUsage()
         active.add(self)
@@ -190,10 +191,8 @@ class ActiveRequest:
     ) -> None:
         """Start anew at ``replica``: nothing of an earlier attempt counts."""
         self.attempts += 1
-        self.fleet = fleet
-        self.replica = replica
-        self.decision = decision
-        self.attempt_at = now
+        self.fleet, self.replica, self.decision = fleet, replica, decision
+        self.attempt_at, self.shape = now, shape
         if shape.blocks or shape.session is not None:
             fleet.memory.record(decision.view, shape)
         self._attempt = decision.view.begin(shape, now, cached_tokens=decision.cached_tokens)

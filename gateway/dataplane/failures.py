@@ -64,7 +64,8 @@ def read_failure(error: ApiError | BackendError) -> Failure:
     if isinstance(told, EngineFailedError | EngineTooSlowError):
         is_timeout = isinstance(told, EngineTooSlowError)
         return Failure(Outcome.FAILED, code, may_retry=True, is_timeout=is_timeout)
-    return Failure(Outcome.NOTHING, code, may_retry=False)
+    # An engine without the endpoint: another may have it.
+    return Failure(Outcome.NOTHING, code, may_retry=code == "unsupported_by_model")
 
 
 def outcome_of(request: ActiveRequest) -> Outcome:

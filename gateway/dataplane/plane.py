@@ -196,9 +196,9 @@ class DataPlane:
             task.cancel()
         for request in list(self.active):
             request.interrupt()
-        if self.request_log is not None:
-            self.request_log.close()
         self.journal.close()
+        if self.request_log is not None:  # after what must not be lost
+            self.request_log.close()
 
     def _flush_journal(self) -> None:
         self.journal.flush()

@@ -117,7 +117,7 @@ def _needs_of(arrival: Arrival) -> frozenset[str]:
     needs = ["completions"]
     if isinstance(wanted, ChatCompletionRequest):
         needs = ["chat"]
-        if wanted.tools:
+        if wanted.tools and bytes(wanted.tool_choice) != b'"none"':
             needs.append("tools")
         form = wanted.response_format
         if form is not None and bytes(form.get("type", b"")) == b'"json_schema"':

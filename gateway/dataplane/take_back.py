@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendTimeoutError, EngineAsleepError
-from routing.filters import are_all_broken
+from routing.filters import are_all_broken, find_missing_capability
 from routing.types import ReplicaState
 
 if TYPE_CHECKING:
@@ -50,8 +50,12 @@ def _may_go_elsewhere(request: ActiveRequest, left: dict[RetryBudget, int], now:
     fleet, replica = request.route.fleet, request.replica
     if request.attempts >= _LAST_ATTEMPT or replica is None:
         return False
+    shape = request.shape
     others = sum(
-        view.replica_id != replica.id and view.state in _SERVING and not view.is_draining
+        view.replica_id != replica.id
+        and view.state in _SERVING
+        and not view.is_draining
+        and (shape is None or find_missing_capability(view, shape) is None)
         for view in fleet.views
     )
     if others >= request.attempts:  # each attempt before this one has met another
@@ -61,5 +65,5 @@ def _may_go_elsewhere(request: ActiveRequest, left: dict[RetryBudget, int], now:
         return tokens > 0
     return are_all_broken(fleet.views, now) and any(
         not are_all_broken(route.fleet.views, now)
-        for route in (request.route.fallbacks if request.identity.fallback is None else ())
+        for route in (request.others if request.identity.fallback is None else ())
     )

@@ -69,8 +69,11 @@ async def try_in_turn(
 ) -> WholeAnswer | None:
     """Ask the route, then its fallbacks. Raises as :func:`try_routes`."""
     chosen, asked = request.identity, request.route
+    request.others = tuple(
+        route for route in arrival.route.fallbacks if is_allowed(arrival.caller, route.route.name)
+    )
     latest: ApiError | BackendError
-    is_put_off = _is_better_elsewhere(arrival, request)
+    is_put_off = _is_better_elsewhere(request)
     if is_put_off:
         latest = unreachable(asked)
     else:
@@ -78,7 +81,7 @@ async def try_in_turn(
             return await try_route(plane, arrival, to_engine, request, exchange)
         except (ApiError, BackendError) as error:
             latest = error
-    for route in arrival.route.fallbacks:
+    for route in request.others:
         reason = _reason_to_fall_back(request, latest)
         if reason is None:
             break
@@ -95,6 +98,9 @@ async def try_in_turn(
     if is_put_off and _reason_to_fall_back(request, latest) is not None:
         # What we think of its engines may be wrong, and nobody else has answered.
         request.identity, request.route = chosen, asked
+        request.error_code = "internal_error"  # what the fallback said is not how this one ends
+        if arrival.conversation is not None and asked.tier is not None:
+            plane.tier_memory.move(arrival.conversation, asked.tier.name)
         price = asked.find_price(arrival.caller.price_book_id, arrival.at_us)
         if request.reservation is None or await request.reservation.follow_price(price):
             return await try_route(plane, arrival, to_engine, request, exchange)
@@ -172,6 +178,8 @@ async def _may_retry(
     is_another_left = len(tried) < len(fleet.views)
     if not is_another_left and (failure.outcome is Outcome.BUSY or failure.is_timeout):
         return False  # there it would only be in the way
+    if failure.outcome is Outcome.NOTHING:
+        return is_another_left  # the engine has refused at once: nobody's work is repeated
     if not fleet.retry_budget.try_take(request.clock()):
         return False
     if plane.counts is not None:
@@ -223,16 +231,19 @@ def _may_be_longer(fleet: Fleet, refused: Fleet) -> bool:
     )
 
 
-def _is_better_elsewhere(arrival: Arrival, request: ActiveRequest) -> bool:
+def _is_better_elsewhere(request: ActiveRequest) -> bool:
     """Tell whether no engine of the route works, as far as we know, and a fallback's may.
 
-    To find out again what is known would cost each request a timeout, where engines hang.
+    To find out again what is known would cost each request a timeout, where engines hang. But what
+    probes say may be wrong: now and then a request asks all the same, and its answer ends that.
     """
-    now = request.clock()
-    return are_all_broken(request.route.fleet.views, now) and any(
-        is_allowed(arrival.caller, route.route.name) and not are_all_broken(route.fleet.views, now)
-        for route in arrival.route.fallbacks
-    )
+    now, fleet = request.clock(), request.route.fleet
+    if not are_all_broken(fleet.views, now):
+        return False
+    if all(are_all_broken(route.fleet.views, now) for route in request.others):
+        return False
+    is_by_probe = any(view.breaker.open_until is None for view in fleet.views)
+    return not (is_by_probe and fleet.memory.is_trial_due(now))
 
 
 def _has_cost_work(request: ActiveRequest, error: ApiError | BackendError) -> bool:

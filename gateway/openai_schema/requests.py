@@ -44,6 +44,7 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
 
     messages: list[Message]
     tools: list[dict[str, msgspec.Raw]] | None = None
+    tool_choice: msgspec.Raw = msgspec.Raw()
     response_format: dict[str, msgspec.Raw] | None = None
 
 

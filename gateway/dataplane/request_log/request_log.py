@@ -7,7 +7,6 @@ up nothing but the log. What does not fit meanwhile is dropped and counted.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
@@ -80,6 +79,7 @@ class RequestLog:
         self._lines: list[bytes] = []  # made and not yet with the thread
         self._dropped = 0
         self._complain_at = 0.0
+        self._is_stuck = False
         self._task = loop.create_task(self._keep_writing())
 
     def attempt_ended(
@@ -119,13 +119,19 @@ class RequestLog:
     async def stop(self) -> None:
         """Wait for what is being written; what is settled from now on, :meth:`close` writes."""
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+        try:
             async with asyncio.timeout(_END_SECONDS):
                 await self._task
+        except TimeoutError:
+            self._is_stuck = True
+        except asyncio.CancelledError:
+            pass
 
     def close(self) -> None:
-        """Write what waits still, and end."""
+        """Write what waits still, and end; nothing where a write has hung till now."""
         self._task.cancel()
+        if self._is_stuck:
+            return
         self._make_lines(len(self._waiting))
         lines = self._take_lines()
         self._note_lost(lines, _try_write(self._file, lines))

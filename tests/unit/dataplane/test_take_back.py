@@ -34,7 +34,7 @@ class Held:
         self.replica = SimpleNamespace(id="rep_0", view=self.views[0], watch=watch)
         budget = RetryBudget(self.retry_share, 0.0)
         self.fleet = SimpleNamespace(views=self.views, retry_budget=budget)
-        self.route = SimpleNamespace(fleet=self.fleet, fallbacks=self.fallbacks)
+        self.route = SimpleNamespace(fleet=self.fleet)
 
     def request(self, **fields: Any) -> ActiveRequest:
         return cast(
@@ -43,6 +43,8 @@ class Held:
                 connection=SimpleNamespace(abort=self.aborted.append),
                 replica=self.replica,
                 route=self.route,
+                others=self.fallbacks,
+                shape=None,
                 identity=SimpleNamespace(fallback=None),
                 first_token_at_us=None,
                 attempts=1,
