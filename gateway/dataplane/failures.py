@@ -18,6 +18,8 @@ from gateway.dataplane.engine_errors import CONTEXT_CODE, EngineRefusalError, ba
 from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
 from routing.outcome import Outcome
 
+MAX_ATTEMPTS = 3  # at one route, that engines accepted; further ones would mostly fail as well
+
 _NOT_THE_ENGINES = (
     ClientGoneError,
     BudgetEndedError,

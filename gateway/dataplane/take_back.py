@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendTimeoutError, EngineAsleepError
+from gateway.dataplane.failures import MAX_ATTEMPTS
 from routing.filters import are_all_broken, find_missing_capability
 from routing.types import ReplicaState
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from gateway.dataplane.active_request import ActiveRequest
     from routing.retry_budget import RetryBudget
 
-_LAST_ATTEMPT = 3  # as of try_routes.py: what comes after it is an error
 _SERVING = (ReplicaState.READY, ReplicaState.SATURATED)
 
 
@@ -48,7 +48,7 @@ def is_in_doubt(request: ActiveRequest) -> bool:
 def _may_go_elsewhere(request: ActiveRequest, left: dict[RetryBudget, int], now: float) -> bool:
     """Tell whether another replica, or a fallback of its route, is there and may be asked."""
     fleet, replica = request.route.fleet, request.replica
-    if request.attempts >= _LAST_ATTEMPT or replica is None:
+    if request.attempts >= MAX_ATTEMPTS or replica is None:
         return False
     shape = request.shape
     others = sum(

@@ -17,7 +17,7 @@ from gateway.dataplane.choose_route import is_allowed
 from gateway.dataplane.dispatch import NoReplicaError, UnsupportedError, dispatch, unreachable
 from gateway.dataplane.engine_body import engine_body
 from gateway.dataplane.engine_errors import CONTEXT_CODE
-from gateway.dataplane.failures import Failure, outcome_of, read_failure
+from gateway.dataplane.failures import MAX_ATTEMPTS, Failure, outcome_of, read_failure
 from gateway.dataplane.receive_reply import receive_reply
 from gateway.dataplane.request_shape import shape_of, trace_lines
 from gateway.dataplane.wait_awake import wait_awake
@@ -26,6 +26,7 @@ from gateway.errors import ApiError, UnavailableError
 from routing.backoff import backoff_seconds
 from routing.filters import are_all_broken
 from routing.outcome import Outcome
+from routing.types import ReplicaState
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from gateway.dataplane.queue_slot import Slot
     from gateway.dataplane.serving_table import ServedRoute
     from routing.types import RequestShape
-
-MAX_ATTEMPTS = 3  # at one route, that engines accepted; further ones would mostly fail as well
 
 
 def try_routes(
@@ -242,7 +241,8 @@ def _is_better_elsewhere(request: ActiveRequest) -> bool:
         return False
     if all(are_all_broken(route.fleet.views, now) for route in request.others):
         return False
-    is_by_probe = any(view.breaker.open_until is None for view in fleet.views)
+    # Breakers let one through by themselves; but not where a probe's word stands before them.
+    is_by_probe = any(view.state is ReplicaState.FAILED for view in fleet.views)
     return not (is_by_probe and fleet.memory.is_trial_due(now))
 
 
