@@ -23,6 +23,6 @@ def find_step(number: int, reserved: int, missing: int, most: int | None) -> int
     did not say.
     """
     step = min(STEPS[number], max(reserved, LEAST_TOKENS))
-    if most is not None and most > reserved + missing:
+    if most is not None and most >= reserved + missing:  # else the engine does not keep to it
         step = min(step, most - reserved - missing)
     return step + missing
