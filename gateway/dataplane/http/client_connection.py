@@ -214,10 +214,14 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def _close_half_closed(self) -> None:
         """Close; if a reply was due and has not begun, a client that reads is told why it ends."""
+        exchange = self.current
         if self._is_closing:
             self._transport.close()
-        elif self.current is not None and not self.current.has_begun:
+        elif exchange is not None and not exchange.has_begun:
             self._refuse(half_closed(), is_upload_running=False)
+        elif exchange is not None and not exchange.is_ended:
+            # What a slow client has not taken yet would keep its engine at work until it does.
+            self._transport.abort()
         else:
             self._close_after_reply(is_upload_running=False)
 

@@ -67,7 +67,10 @@ def leave(client: socket.socket, engine: ScriptedEngine, how: str) -> None:
     left_at = time.monotonic()
     if how == "reset":
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    client.close()
+    if how == "half":
+        client.shutdown(socket.SHUT_WR)
+    else:
+        client.close()
     assert engine.requests[-1].wait_left() - left_at < PROMPT_SECONDS
 
 
@@ -241,6 +244,21 @@ def test_a_slow_reader_slows_its_engine_and_fills_no_memory(
     close = plane.last_close(opened)
     assert close.status is RequestStatus.CLIENT_CLOSED
     assert 0 < (close.usage.output_tokens or 0) < total
+
+
+def test_a_slow_reader_that_ends_its_side_is_not_waited_for(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """What it has not taken would keep its engine at work for as long as it takes nothing."""
+    text = "A" * 65_536
+    events = [piece(chunk(text, counts=usage(5, number))) for number in range(1, 1_501)]
+    engine.reply(STREAM_HEAD, *events, Hang())
+    opened = plane.opened
+    client = start(plane, stream=True)
+    read_until(client, b"AAAA")
+    sent_when_still(engine)
+    leave(client, engine, "half")
+    assert plane.last_close(opened).status is RequestStatus.CLIENT_CLOSED
 
 
 def test_a_slow_reader_is_not_the_engines_silence(
