@@ -211,6 +211,7 @@ class Journals(Record, frozen=True, kw_only=True):
     voided: int
     open: int
     dead_letters: int = 0
+    dead_letters_by_reason: dict[str, int] = {}
 
     @property
     def is_balanced(self) -> bool:

@@ -127,8 +127,12 @@ async def _whole(request: Request, head: ReplyHead, generation: Generation) -> R
 def _check_chat_only(body: ChatRequest) -> None:
     if body.logprobs or body.top_logprobs:
         raise UnsupportedError("logprobs", "logprobs")
+    if not body.tools and body.tool_choice not in (None, "none"):
+        raise ApiError(400, "When using `tool_choice`, `tools` must be set.", param="tool_choice")
     if body.tools and body.tool_choice != "none":
         raise UnsupportedError("tools", 'tools, unless tool_choice is "none"')
+    if body.echo:
+        raise UnsupportedError("echo", "echo")
 
 
 def _check_completion_only(body: CompletionRequest) -> None:

@@ -87,6 +87,7 @@ class ChatRequest(GenerationRequest):
     top_logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    echo: bool = False
 
 
 class CompletionRequest(GenerationRequest):

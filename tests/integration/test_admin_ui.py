@@ -114,6 +114,8 @@ async def test_signing_in_shows_the_figures_exactly(
     assert _value(page, "journal-admitted") == "1204"
     assert 'data-testid="journal-balanced"' in page
     assert _value(page, "dead-letters-banner") == "2"
+    assert "2 were delivered without the engine saying how many tokens" in page
+    assert "forebay prices set" not in page  # advice for another reason
     assert EMAIL in page
 
 

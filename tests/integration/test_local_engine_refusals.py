@@ -141,3 +141,30 @@ def test_bodies_and_paths_that_are_none(local_engine: LocalEngine) -> None:
     assert httpx.post(url, content=b"{}", headers={"content-type": "text/plain"}).status_code == 400
     assert httpx.get(url).json() == {"detail": "Method Not Allowed"}
     assert httpx.get(f"{local_engine.url}/nope").json() == {"detail": "Not Found"}
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "auto", "tools": []}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tools": [TOOL]}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+        ({"echo": True}, "echo"),
+        ({"tools": [TOOL], "tool_choice": "none"}, None),
+        ({"tool_choice": "none"}, None),
+        ({"echo": False}, None),
+    ],
+    ids=str,
+)
+def test_what_a_chat_cannot_have_is_told_and_not_left_out(
+    local_engine: LocalEngine, asked: dict[str, Any], param: str | None
+) -> None:
+    body = {"messages": QUESTION, "max_tokens": 1, **asked}
+    reply = httpx.post(f"{local_engine.url}/v1/chat/completions", json=body, timeout=60)
+    assert reply.status_code == (400 if param else 200), reply.text
+    assert reply.json().get("error", {}).get("param") == param

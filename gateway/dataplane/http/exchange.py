@@ -133,6 +133,8 @@ class HttpExchange:
         framing = b"content-length: %d\r\n" % len(body)
         if not (self.keeps_alive and self.is_body_whole):
             framing += b"connection: close\r\n"
+        elif not self._is_chunked:
+            framing += b"connection: keep-alive\r\n"  # HTTP/1.0 clients are not used to it
         head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
         self.has_begun = self.is_ended = True
         connection.write(head if self._is_head else head + body)

@@ -9,6 +9,7 @@ in front took out of the head.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
     from gateway.dataplane.http.connection_server import ConnectionServer
     from gateway.dataplane.http.head import HeaderLines
+
+# What a host and a port can be made of (RFC 3986 section 3.2.2): a slash, a blank or a quote is how
+# one host is shown to a proxy in front, and another one here.
+_read_host = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]*").fullmatch
 
 
 class RequestReader(ABC):
@@ -155,9 +160,16 @@ class RequestReader(ABC):
         parser = self._parser
         headers = self._headers
         self._headers = {}  # of trailers, which nobody reads
-        is_http_1_0 = parser.get_http_version() == "1.0"
-        if b"host" not in headers and not is_http_1_0:
-            raise self._failing(malformed("a request has exactly one Host header"))
+        version = parser.get_http_version()
+        is_http_1_0 = version == "1.0"
+        if version != "1.1" and not is_http_1_0:
+            raise self._failing(malformed("its version is neither 1.1 nor 1.0"))
+        host = headers.get(b"host")
+        if host is None:
+            if not is_http_1_0:
+                raise self._failing(malformed("a request has exactly one Host header"))
+        elif _read_host(host) is None:
+            raise self._failing(malformed("its Host header is no host"))
         if b"transfer-encoding" in headers:
             refusal = refused_transfer_coding(headers[b"transfer-encoding"], is_old=is_http_1_0)
             if refusal is not None:

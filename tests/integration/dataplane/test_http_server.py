@@ -69,6 +69,11 @@ MALFORMED = {
     ),
     "another version": b"GET /health HTTP/1.2\r\nhost: x\r\n\r\n",
     "HTTP/2 from the start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/2 in the request line": b"GET /health HTTP/2.0\r\nhost: x\r\n\r\n",
+    "HTTP/0.9 in the request line": b"GET /health HTTP/0.9\r\nhost: x\r\n\r\n",
+    "a path in the host": b"GET /health HTTP/1.1\r\nhost: a/b\r\n\r\n",
+    "a blank in the host": b"GET /health HTTP/1.1\r\nhost: a b\r\n\r\n",
+    "a user in the host": b"GET /health HTTP/1.1\r\nhost: me@a\r\n\r\n",
     "unknown method": b"FOO /health HTTP/1.1\r\nhost: x\r\n\r\n",
     "no target": b"GET health HTTP/1.1\r\nhost: x\r\n\r\n",
     "a target without a host": b"GET http:// HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -228,3 +233,12 @@ def test_a_connection_serves_many_requests(plane: DataPlaneProcess) -> None:
             assert reply.startswith(b"HTTP/1.1 200 OK\r\n")
             assert b"\r\ndate: " in reply
             assert b"connection: close" not in reply
+
+
+def test_http_1_0_is_kept_alive_where_asked_and_says_so(plane: DataPlaneProcess) -> None:
+    """RFC 9112 section 9.3: without the word in the reply such a client waits for the close."""
+    kept = b"GET /health HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
+    reply = exchange(plane, kept + kept + b"GET /health HTTP/1.0\r\n\r\n")
+    assert reply.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert reply.count(b"\r\nconnection: keep-alive\r\n") == 2
+    assert reply.count(b"\r\nconnection: close\r\n") == 1
