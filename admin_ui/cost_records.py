@@ -141,6 +141,7 @@ class CrossoverSection(Record, frozen=True, kw_only=True):
     problem: str | None = None
     ledger_notes: tuple[str, ...] = ()
     answer: str = ""
+    currency: str | None = None
     load: Load | None = None
     comparison: Comparison | None = None
     serverless_costs: tuple[ServerlessCost, ...] = ()
@@ -158,7 +159,7 @@ class Crossover(Record, frozen=True, kw_only=True):
 
     first_hour_at: datetime
     last_hour_at: datetime
-    currency: str
+    currency: str | None = None  # None: all together were charged in several
     gpu: str | None = None
     gpu_price_per_hour: Decimal
     serverless: str

@@ -145,8 +145,9 @@ def _views(report: Crossover | None, form: CrossoverForm) -> dict[str, Any]:
     if report is None or report.data[0].comparison is None:
         return {"crossing": None, "load": None, "fleets": None}
     first = report.data[0]
+    currency = first.currency or ""
     return {
-        "crossing": crossing_chart(first, report.currency, form.max_utilization),
+        "crossing": crossing_chart(first, currency, form.max_utilization),
         "load": load_chart(first),
-        "fleets": fleet_chart(first, report.currency),
+        "fleets": fleet_chart(first, currency),
     }

@@ -17,7 +17,7 @@ from backends.sweep.engine_target import Target
 from backends.sweep.figures import ANY_TIME, Slo, StepFigures, Window, measure
 from backends.sweep.knee import Knee, LoadPoint, find_closed_knee, find_open_knee
 from backends.sweep.loads import ClosedLoop, Load, OpenLoop
-from backends.sweep.outcome import Ask
+from backends.sweep.outcome import Ask, Failure
 from backends.sweep.percentiles import quantile
 from backends.sweep.saturation import (
     ClientLoad,
@@ -67,8 +67,19 @@ class Step:
     @property
     def tells_of_engine(self) -> bool:
         """Whether the engine is what was measured: not the client, nor how it refuses."""
+        return self.client_fault is None and not self.has_failed
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether too few were answered for any reason but the load's: an engine that answers all the
+        while, with so long a queue before it that nothing of the window came to its end, is overrun."""
         figures = self.figures
-        return self.client_fault is None and not mostly_fails(figures.failures, figures.completed)
+        is_overrun = (
+            self.is_over_saturated
+            and figures.rates.requests.value > 0
+            and not set(figures.failures) - {Failure.NOT_SENT}
+        )
+        return not is_overrun and mostly_fails(figures.failures, figures.completed)
 
     @property
     def offered_per_second(self) -> float:
@@ -156,7 +167,7 @@ class Sweep:
         steps = self.result.steps
         for load in self._plan.loads:
             step = await self._measure_step(load)
-            if mostly_fails(step.figures.failures, step.figures.completed):
+            if step.has_failed:
                 worst = max(step.figures.failures.items(), key=lambda item: item[1], default=None)
                 why = f"most of them {worst[0]}" if worst else "none ended in time"
                 return f"requests fail at {load:g}: {why}"

@@ -37,7 +37,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """A base of so many replicas: dedicated alone (if it carries the peak), and with spill."""
+    """A base of so many replicas that can be had: dedicated alone, if it carries the peak, and with
+    spill."""
 
     replicas: int
     dedicated_per_month: Decimal | None
@@ -96,7 +97,7 @@ def compare(
         dedicated,
         hybrid,
         best.kind,
-        _list_fleets(demand, levels, terms),
+        _list_fleets(demand, levels, terms, dedicated),
         len(levels),
         peak,
     )
@@ -109,7 +110,8 @@ def _serverless(demand: Sequence[HourDemand]) -> Choice:
 
 def _find_shortage(levels: Sequence[Level], peak: HourDemand, terms: DedicatedTerms) -> str | None:
     """Return why the replicas that may be had do not carry the peak, None if they do."""
-    at_peak = f"the hour {peak.hour_at:%Y-%m-%d %H:%M} UTC needs {len(levels)} replicas"
+    what = "1 replica" if len(levels) == 1 else f"{len(levels)} replicas"
+    at_peak = f"the hour {peak.hour_at:%Y-%m-%d %H:%M} UTC needs {what}"
     if terms.replicas is not None and terms.replicas < len(levels):
         return f"{at_peak}, {terms.replicas} cannot carry it"
     needed = max(len(levels), terms.replicas or 0) + terms.spare_replicas
@@ -149,8 +151,7 @@ def _best_hybrid(
 ) -> Choice:
     if fault is not None:
         return Choice("hybrid", 0, 0, 0, 0, None, None, None, None, fault)
-    bounds = (len(levels), terms.max_replicas, terms.replicas)
-    most = min(bound for bound in bounds if bound is not None)
+    most = _most_replicas(levels, terms)
     cost = best_cost = sum((level.spill_cost for level in levels), Decimal(0))
     base = 0
     for number in range(1, most + 1):
@@ -165,6 +166,12 @@ def _best_hybrid(
     return _make_choice(
         "hybrid", levels[:base], 0, costs, spilled_share=_spilled_share(levels, base)
     )
+
+
+def _most_replicas(levels: Sequence[Level], terms: DedicatedTerms) -> int:
+    """Return the most replicas that a base may have."""
+    bounds = (len(levels), terms.max_replicas, terms.replicas)
+    return min(bound for bound in bounds if bound is not None)
 
 
 def _make_choice(
@@ -197,22 +204,22 @@ def _spilled_share(levels: Sequence[Level], base: int) -> Decimal:
 
 
 def _list_fleets(
-    demand: Sequence[HourDemand], levels: Sequence[Level], terms: DedicatedTerms
+    demand: Sequence[HourDemand],
+    levels: Sequence[Level],
+    terms: DedicatedTerms,
+    dedicated: Choice,
 ) -> tuple[FleetRow, ...]:
-    spare = terms.spare_replicas * terms.standing_price_per_hour * len(demand)
     whole = spilled = sum((level.spill_cost for level in levels), Decimal(0))
     standing = Decimal(0)
     rows = []
-    for base in range(len(levels) + 1):
+    for base in range(_most_replicas(levels, terms) + 1):
         if base:
             standing += levels[base - 1].cost
             spilled -= levels[base - 1].spill_cost
         rows.append(
             FleetRow(
                 replicas=base,
-                dedicated_per_month=(
-                    _per_month(standing + spare, len(demand)) if base == len(levels) else None
-                ),
+                dedicated_per_month=dedicated.per_month if base == len(levels) else None,
                 hybrid_per_month=_per_month(standing + spilled, len(demand)),
                 spilled_share=divide(spilled, whole) if whole else Decimal(0),
                 hours_over=levels[base].hours_needed if base < len(levels) else 0,

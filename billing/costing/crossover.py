@@ -122,7 +122,7 @@ def _list_crossings(
     if capacity is None:
         return ()
     rate = capacity.tokens_per_second(question.profile.tokens)
-    most = min(max(1, comparison.peak_replicas), _MOST_CROSSINGS)
+    most = min(max(1, comparison.fleets[-1].replicas), _MOST_CROSSINGS)
     found = (
         find_fleet_crossing(
             replicas=replicas,
@@ -194,7 +194,8 @@ def _describe_commitment(terms: DedicatedTerms, comparison: Comparison) -> str:
     standing = best.replicas - best.started_replicas + best.spare_replicas
     month = standing * terms.standing_price_per_hour * 30 * HOURS_PER_DAY
     whole = format(month * terms.commitment_months, ".2f")
+    who = "replica that stands" if standing == 1 else "replicas that stand"
     return (
         f"the commitment is {terms.commitment_months} months: {whole} in all for the "
-        f"{standing} replicas that stand all the time, used or not"
+        f"{standing} {who} all the time, used or not"
     )

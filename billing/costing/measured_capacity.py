@@ -104,9 +104,10 @@ def choose_capacity(
         if known is None or point.requests_per_second > known.requests_per_second:
             fastest[point.tokens] = point
     if not fastest:
-        raise TargetMissedError(
-            f"no measured load of {profile.name} meets {target.describe()}; {_closest(profile, target)}"
-        )
+        told = "has a rate above 0"
+        if target.limits:
+            told = f"meets {target.describe()}; {_closest(profile, target)}"
+        raise TargetMissedError(f"no measured load of {profile.name} {told}")
     points = list(fastest.values())
     pairs = [(point.tokens, point.requests_per_second) for point in points]
     when = "" if profile.measured_at is None else f" on {profile.measured_at:%Y-%m-%d}"
@@ -136,7 +137,7 @@ def _closest(profile: CapacityProfile, target: LatencyTarget) -> str:
         f"{min(_latency(point, figure, target.percentile) for point in profile.points)} ms"
         for figure in target.limits
     ]
-    return " and ".join(nearest) or "no point has a rate above 0"
+    return " and ".join(nearest)
 
 
 def _read_point(entry: Any) -> MeasuredPoint:

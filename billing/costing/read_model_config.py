@@ -7,18 +7,19 @@ Names differ between families; what is missing is derived as the family's own co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from billing.costing.config_fields import find_figure, get_figure, is_set, list_field
 from billing.costing.errors import ModelConfigError
+from billing.costing.family_defaults import find_defaults, is_tied_by_default
 from billing.costing.layer_windows import read_window
 from billing.costing.model_context import read_context
 from billing.costing.model_shape import ExpertLayers, LatentAttention, ModelShape
 from billing.costing.refused_models import check_countable, check_experts_are_read
 
 # Nested where a model reads images or sound too.
-_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_TEXT_PARTS = ("thinker_config", "text_config", "llm_config", "language_config")
 # Weights beside the decoder, which are not counted.
 _OTHER_PARTS = ("vision_config", "audio_config", "img_processor", "audio_processor", "visual")
 # Two matrices in the feed-forward part, not three.
@@ -62,7 +63,8 @@ def read_model_config(content: Mapping[str, Any], *, name: str = "model") -> Mod
 
     Raises :class:`ModelConfigError` where a needed figure is missing or no count.
     """
-    config = _flat_parts(_text_part(content))
+    part, left_out = _text_part(content)
+    config = _flat_parts(part)
     check_countable(config)
     layers = get_figure(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     hidden = get_figure(config, "hidden_size", "n_embd", "d_model")
@@ -91,18 +93,23 @@ def read_model_config(content: Mapping[str, Any], *, name: str = "model") -> Mod
         window_layers=window_layers,
         context_tokens=context.longest_tokens,
         default_context_tokens=context.default_tokens,
-        notes=tuple(_find_notes(config)),
+        notes=tuple(_find_notes(config, left_out)),
     )
 
 
-def _text_part(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def _text_part(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the language model's part, and the names of what the file leaves to its family."""
     part: Mapping[str, Any] = content
+    left_out: list[str] = []
     for key in _TEXT_PARTS:
         nested = part.get(key)
         if isinstance(nested, Mapping):
-            # What the nested part leaves out stands outside (tied embeddings, model_type).
-            part = {**{k: v for k, v in part.items() if k != key}, **nested}
-    return part
+            # What the nested part leaves out stands outside (tied embeddings, model_type), or nowhere.
+            outer = {k: v for k, v in part.items() if k != key}
+            defaults = find_defaults(nested, outer)
+            left_out += defaults
+            part = {**defaults, **outer, **nested}
+    return part, left_out
 
 
 def _flat_parts(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -121,7 +128,7 @@ def _flat_parts(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return flat
 
 
-def _find_notes(config: Mapping[str, Any]) -> Iterator[str]:
+def _find_notes(config: Mapping[str, Any], left_out: Sequence[str]) -> Iterator[str]:
     """Yield what a person has to know of the count."""
     kind = str(config.get("model_type") or "")
     if kind not in KNOWN_FAMILIES:
@@ -131,6 +138,8 @@ def _find_notes(config: Mapping[str, Any]) -> Iterator[str]:
             if kind
             else "the config names no model_type: it is counted like Llama"
         )
+    if left_out:
+        yield f"the file leaves out {', '.join(left_out)}: taken as the family's own code has them"
     for name in _OTHER_PARTS:
         if is_set(config.get(name)):
             yield f"{name} tells of a part beside the language model; its weights are not counted"
@@ -159,9 +168,7 @@ def _is_tied(content: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     for part in (config, content):
         if part.get("tie_word_embeddings") is not None:
             return bool(part["tie_word_embeddings"])
-    # The library's default is true, but the families with a matrix of their own say so in code,
-    # and leave it out of the file.
-    return str(config.get("model_type")).startswith(("gemma", "gpt2", "bloom", "falcon"))
+    return is_tied_by_default(str(config.get("model_type")))
 
 
 def _latent(config: Mapping[str, Any]) -> LatentAttention | None:

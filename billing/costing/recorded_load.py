@@ -39,10 +39,14 @@ class RecordedLoad:
         """The routes that are named, in order of their names."""
         return sorted({row.route for row in self.rows if row.route})
 
-    @property
-    def currency(self) -> str | None:
-        """The currency of the charges, the first by name of several; None where no row names one."""
-        return min(_currencies(self.rows), default=None)
+    def find_currency(self, route: str | None = None) -> str | None:
+        """Return the one currency that one route, or all, were charged in; None: none, or several.
+
+        A currency in which nothing was charged counts only where nothing was charged in any.
+        """
+        rows = [row for row in self.rows if row.currency and route in (None, row.route)]
+        found = {row.currency for row in rows if row.hour.charge} or {row.currency for row in rows}
+        return found.pop() if len(found) == 1 else None
 
     def profile(self, route: str | None = None, *, has_charges: bool = True) -> HourlyProfile:
         """Return the hours of one route, or of all; a route's span is the whole record's.
@@ -56,7 +60,8 @@ class RecordedLoad:
         if has_charges:
             currencies = {row.currency for row in rows if row.currency and row.hour.charge}
             if len(currencies) > 1:
-                raise CostingError(f"charges in {' and '.join(sorted(currencies))} cannot be added")
+                told = f"charges in {' and '.join(sorted(currencies))} cannot be added"
+                raise CostingError(f"{told}: choose a route, or give a serverless price")
         else:
             hours = [replace(hour, charge=None) for hour in hours]
         first, last = self.span
@@ -164,10 +169,6 @@ def _is_day(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _currencies(rows: Sequence[LoadRow]) -> set[str]:
-    return {row.currency for row in rows if row.currency}
 
 
 def _grow(hour: LoadHour, factor: Decimal) -> LoadHour:

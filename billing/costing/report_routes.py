@@ -11,7 +11,7 @@ from billing.costing.crossover import CrossoverQuestion, CrossoverReport, report
 from billing.costing.dedicated import SECONDS_PER_HOUR, DedicatedTerms
 from billing.costing.errors import CostingError
 from billing.costing.load_notes import list_load_notes
-from billing.costing.price_list import ListPrice
+from billing.costing.price_list import ListPrice, get_currency
 from billing.costing.question import ToldCapacity, make_question
 from billing.costing.recorded_load import RecordedLoad
 from billing.costing.route_prices import price_load
@@ -29,6 +29,7 @@ class RouteReport:
     sensitivity: tuple[SensitivityRow, ...] = ()
     problem: str | None = None
     load_notes: tuple[str, ...] = ()  # on the recorded hours
+    currency: str | None = None  # of all amounts; None: not told, or charges in several
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ def report_route(
     report = report_crossover(question)
     sensitivity = tuple(find_sensitivity(question))
     notes = list_load_notes(load, route)
-    return RouteReport(route, question, report, sensitivity, load_notes=notes)
+    currency = _find_currency(load, route, prices)
+    return RouteReport(route, question, report, sensitivity, load_notes=notes, currency=currency)
 
 
 def report_routes(
@@ -68,14 +70,18 @@ def report_routes(
     """
     told.check()
     terms.check()
+    if prices:
+        get_currency(prices)
     return [_try_route(load, route, prices, terms, told) for route in (None, *load.routes)]
 
 
 def sum_apart(reports: Sequence[RouteReport]) -> Decimal | None:
     """Return what a month costs with each route on GPUs of its own, each at its best choice.
 
-    None where a route has no answer, or there is no route.
+    None where a route has no answer, there is no route, or they are of several currencies.
     """
+    if len({one.currency for one in reports if one.route is not None}) > 1:
+        return None
     months = []
     for one in reports:
         if one.route is None:
@@ -111,15 +117,30 @@ def _try_route(
     terms: DedicatedTerms,
     told: ToldCapacity,
 ) -> RouteReport:
+    question: CrossoverQuestion | None
+    report: CrossoverReport | None
     try:
         if route is None:
             return report_route(load, None, prices, terms, told)
         question = make_question(price_load(load, route, prices), terms, told)
         report = report_crossover(replace(question, resamples=0))
-        return RouteReport(route, question, report, load_notes=list_load_notes(load, route))
+        problem = None
     except CostingError as error:
-        notes = list_load_notes(load, route)
-        return RouteReport(route, None, None, problem=str(error), load_notes=notes)
+        question, report, problem = None, None, str(error)
+    return RouteReport(
+        route,
+        question,
+        report,
+        problem=problem,
+        load_notes=list_load_notes(load, route),
+        currency=_find_currency(load, route, prices),
+    )
+
+
+def _find_currency(
+    load: RecordedLoad, route: str | None, prices: Sequence[ListPrice]
+) -> str | None:
+    return get_currency(prices) if prices else load.find_currency(route)
 
 
 @wide

@@ -72,7 +72,11 @@ def find_decode_step(served: Served, *, batch: int, sequence: int) -> DecodeStep
         dtype=served.kv_dtype,
         tensor_parallel=parallel,
     )
-    operations = batch * (_matrix_operations(shape) + _attention_operations(shape, sequence))
+    seen = shape.full_layers * sequence
+    if shape.window is not None:
+        seen += shape.window_layers * min(sequence, shape.window)
+    attention = _attention_operations(shape, seen, is_prefill=False)
+    operations = batch * (_matrix_operations(shape) + attention)
     return DecodeStep(
         batch=batch,
         weight_bytes=read,
@@ -84,11 +88,10 @@ def find_decode_step(served: Served, *, batch: int, sequence: int) -> DecodeStep
 
 def prefill_ceiling(served: Served, *, input_tokens: int) -> float:
     """Return the input tokens a second that arithmetic allows, for prompts of this length."""
-    # A token looks back at half of the prompt on average. Only the last token meets the output
-    # matrix, so that is left out.
+    # Only the last token meets the output matrix, so that is left out.
     shape = served.shape
-    per_token = _matrix_operations(shape) - 2 * shape.vocabulary * shape.hidden
-    per_token += _attention_operations(shape, max(1, input_tokens // 2))
+    per_token = float(_matrix_operations(shape) - 2 * shape.vocabulary * shape.hidden)
+    per_token += _attention_operations(shape, _mean_seen(shape, input_tokens), is_prefill=True)
     peak = served.gpu.operations(served.quantization.arithmetic)
     return served.tensor_parallel * peak / per_token
 
@@ -98,14 +101,25 @@ def _matrix_operations(shape: ModelShape) -> int:
     return 2 * count_active(shape)
 
 
-def _attention_operations(shape: ModelShape, sequence: int) -> int:
-    """Return the operations of one token against ``sequence`` kept ones: scores, then the sum."""
-    seen = shape.full_layers * sequence
+def _mean_seen(shape: ModelShape, prompt: int) -> float:
+    """Return the kept tokens that a prompt's token looks back at, of all layers together, on average:
+    half of the prompt, and in a layer with a window as much as is in the window by then."""
+    seen = shape.full_layers * prompt / 2
     if shape.window is not None:
-        seen += shape.window_layers * min(sequence, shape.window)
+        filled = min(prompt, shape.window)
+        seen += shape.window_layers * (filled - filled * filled / (2 * prompt))
+    return seen
+
+
+def _attention_operations(shape: ModelShape, seen: float, *, is_prefill: bool) -> float:
+    """Return the operations of one token against ``seen`` kept ones of all layers together: scores,
+    then the sum."""
     if shape.latent is not None:
-        # Engines attend in the compressed space, where keys and values are one vector.
+        # Decoding attends in the compressed space, where keys and values are one vector; a prefill
+        # to keys and values as they are (vLLM), which takes fewer operations.
         latent = shape.latent
         width = 2 * latent.kv_lora_rank + latent.qk_rope_head_dim
+        if is_prefill:
+            width = latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim
         return 2 * shape.heads * width * seen
     return 4 * shape.heads * shape.head_dim * seen

@@ -52,6 +52,8 @@ def price_load(load: RecordedLoad, route: str | None, prices: Sequence[ListPrice
     """
     routes = load.routes
     has_charges = not prices
+    if has_charges:
+        _check_charged(load, route)
     if route is not None:
         profile = load.profile(route, has_charges=has_charges)
         return PricedLoad(profile, choose_prices(prices, route, routes))
@@ -71,6 +73,18 @@ def price_load(load: RecordedLoad, route: str | None, prices: Sequence[ListPrice
     return PricedLoad(make_profile(hour for profile in charged for hour in profile.hours), ())
 
 
+def _check_charged(load: RecordedLoad, route: str | None) -> None:
+    """Do nothing if what was charged is a price. Raises :class:`CostingError` where nothing was, and
+    there are requests that no price was found for: they are not free."""
+    rows = [row for row in load.rows if route in (None, row.route)]
+    unpriced = sum(row.unpriced_requests for row in rows)
+    if unpriced and not any(row.hour.charge for row in rows):
+        raise CostingError(
+            f"nothing was charged, and there is no price for {unpriced} of the requests: give a "
+            "serverless price"
+        )
+
+
 @wide
 def _charge(profile: HourlyProfile, prices: Sequence[ListPrice]) -> HourlyProfile:
     """Return the profile charged at the cheapest price."""
@@ -86,8 +100,6 @@ def _find_owner(price: ListPrice, routes: Sequence[str]) -> str | None:
     """Return the route that the price is of, None for a provider's."""
     if price.route is not None:
         return price.route
-    return next((one for one in routes if _is_named(price, one)), None)
-
-
-def _is_named(price: ListPrice, route: str) -> bool:
-    return price.name == route or price.name.endswith(f"/{route}")
+    # Of "llama" and "meta/llama" the price "meta/llama" is the longer one's.
+    named = [one for one in routes if price.name == one or price.name.endswith(f"/{one}")]
+    return max(named, key=len, default=None)

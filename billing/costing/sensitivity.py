@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ from billing.costing.choices import Comparison, Kind, compare
 from billing.costing.crossover import CrossoverQuestion
 from billing.costing.dedicated import DedicatedTerms, HourDemand
 from billing.costing.demand import grow, list_serverless_costs, make_demand
+from billing.costing.errors import CostingError
 from billing.costing.hourly_profile import HourlyProfile
 from billing.costing.price_list import ListPrice
 from billing.costing.replica_capacity import ReplicaCapacity
@@ -43,7 +45,8 @@ def find_sensitivity(question: CrossoverQuestion) -> list[SensitivityRow]:
     price = list_serverless_costs(question.profile, question.prices)[0].price
     rows = []
     for figure, factor, demand, terms in _list_cases(question, capacity, price):
-        rows.append(_make_row(figure, factor, compare(demand, terms)))
+        with suppress(CostingError):  # so many replicas that none can be meant
+            rows.append(_make_row(figure, factor, compare(demand, terms)))
     return rows
 
 

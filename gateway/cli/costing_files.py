@@ -88,9 +88,9 @@ def to_plain(value: Any) -> Any:
 
 
 def show_count(number: Decimal | float) -> str:
-    """Return a large count: in millions or billions from there on."""
+    """Return a count: in millions or billions from there on, a small one to three digits."""
     whole = float(number)
     for size, unit in ((1e9, " G"), (1e6, " M")):
         if whole >= size:
             return f"{whole / size:.4g}{unit}"
-    return f"{whole:.0f}"
+    return f"{whole:.3g}" if whole < 100 else f"{whole:.0f}"

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from billing.costing.recorded_load import RecordedLoad
 
 
+_UNNAMED = "an unnamed currency"
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What is compared, whichever route's hours it is about."""
@@ -38,7 +41,6 @@ class _Asked:
     prices: list[ListPrice]
     terms: DedicatedTerms
     capacity: ToldCapacity
-    currency: str
 
 
 def report_crossover(
@@ -99,7 +101,7 @@ def report_crossover(
     listed = collect_prices(price, prices, currency=currency)
     source = LoadSource(profile, from_, to, state_dir)
     load, listed = _gather(source, listed, price_book, growth)
-    asked = _Asked(load, listed, terms, told, find_currency(load, listed))
+    asked = _Asked(load, listed, terms, told)
     _report(asked, route, plot, by_route=by_route, as_json=as_json)
 
 
@@ -132,15 +134,16 @@ def _report_one(asked: _Asked, route: str | None, *, plot: Path | None, as_json:
         found = report_route(asked.load, route, asked.prices, asked.terms, asked.capacity)
     if found.question is None or found.report is None:  # report_route refuses instead
         raise CliError(f"{found.problem}.")
+    currency = found.currency or _UNNAMED
     if plot is not None:
         from gateway.cli.plot_crossover import draw_crossover
 
-        write_text(plot, draw_crossover(found.question, found.report, asked.currency))
+        write_text(plot, draw_crossover(found.question, found.report, currency))
     if as_json:
-        plain = plain_crossover(found.report, found.sensitivity, asked.currency)
+        plain = plain_crossover(found.report, found.sensitivity, currency)
         print_json({"ledger_notes": found.load_notes, **plain})
     else:
-        print_report(found.report, found.sensitivity, asked.currency, found.load_notes)
+        print_report(found.report, found.sensitivity, currency, found.load_notes)
 
 
 def _report_routes(asked: _Asked, *, as_json: bool) -> None:
@@ -152,17 +155,9 @@ def _report_routes(asked: _Asked, *, as_json: bool) -> None:
             raise CliError("The profile's rows name no route.")
         whole, *routes = report_routes(asked.load, asked.prices, asked.terms, asked.capacity)
     rows = [plain_route_costs(found) for found in (*routes, whole)]
+    currencies = {found.currency or _UNNAMED for found in routes}
+    currency = currencies.pop() if len(currencies) == 1 else None
     if as_json:
-        print_json({"currency": asked.currency, "data": rows})
+        print_json({"currency": currency, "data": rows})
     else:
-        print_route_costs(rows, asked.currency)
-
-
-def find_currency(load: RecordedLoad, prices: list[ListPrice]) -> str:
-    """Return the report's one currency. Raises :class:`CliError` for prices in several."""
-    from billing.costing.price_list import get_currency
-
-    with refusing():
-        if prices:
-            return get_currency(prices)
-        return load.currency or "an unnamed currency"
+        print_route_costs(rows, currency)

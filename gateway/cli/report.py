@@ -63,6 +63,7 @@ def back_test(
     from billing.costing import forecast
     from billing.costing.demand import list_serverless_costs
     from billing.costing.load_notes import list_load_notes
+    from billing.costing.price_list import get_currency
     from billing.costing.route_prices import price_load
 
     listed = collect_prices(price, prices, currency=currency)
@@ -71,14 +72,16 @@ def back_test(
         priced = price_load(load, route, listed)
         cheapest = list_serverless_costs(priced.profile, priced.prices)[0].price
         found = forecast.back_test(priced.profile, cheapest, fit_weeks=fit_weeks)
+        unit = get_currency(listed) if listed else load.find_currency(route)
     notes = list_load_notes(load, route)
     if as_json:
-        print_json({"ledger_notes": notes, "notes": priced.notes, **to_plain(found)})
+        told = {"currency": unit, "ledger_notes": notes, "notes": priced.notes}
+        print_json({**told, **to_plain(found)})
         return
     predicted, actual = found.predicted, found.actual
     rows = [
         {
-            "figure": "cost of the week",
+            "figure": f"cost of the week{f', {unit}' if unit else ''}",
             "predicted": show_money(predicted.cost),
             "actual": show_money(actual.cost),
             "error": show_percent(found.cost_error),

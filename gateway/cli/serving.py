@@ -125,12 +125,18 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         | shown
         | {
             "met": None if share is None else show_percent(Decimal(share)),
-            "good": _rounded(row["goodput_requests_per_second"], ".3f"),
-            "good_tokens": _rounded(row["goodput_tokens_per_second"], ".1f"),
+            "good": show_rate(row["goodput_requests_per_second"]),
+            "good_tokens": show_rate(row["goodput_tokens_per_second"]),
             "charge_per_met_request": _rounded(row["charge_per_met_request"], ".8f"),
             "cost_per_met_request": _rounded(row["cost_per_met_request"], ".8f"),
         }
     )
+
+
+def show_rate(value: str) -> str:
+    """Return a rate with three digits at least, however few requests there are."""
+    rate = Decimal(value)
+    return format(rate, f".{2 - rate.adjusted() if 0 < rate < 1 else 2}f")
 
 
 def _rounded(value: str | None, form: str) -> str | None:

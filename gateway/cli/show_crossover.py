@@ -64,7 +64,7 @@ def print_report(
     comparison, load = report.comparison, report.load
     print(answer(report, currency))
     print(
-        f"Load: {load.hours} hours, {show_count(load.tokens_per_day)} tokens a day "
+        f"Load: {load.hours} hour{'' if load.hours == 1 else 's'}, {show_count(load.tokens_per_day)} tokens a day "
         f"({show_count(load.tokens_per_second)} a second), {show_percent(load.output_share)} % "
         f"output, {show_percent(load.cached_share)} % of input cached; serverless "
         f"{load.serverless_per_million:.4f} {currency} per million."

@@ -29,6 +29,7 @@ def plain_route_costs(found: RouteReport) -> dict[str, Any]:
     """Return the line as JSON has it: figures, or the ``problem`` for which there are none."""
     told: dict[str, Any] = {
         "route": found.route or "all together",
+        "currency": found.currency,
         **dict.fromkeys(_FIGURES),
         "problem": found.problem,
         "ledger_notes": list(found.load_notes),
@@ -55,10 +56,12 @@ def plain_route_costs(found: RouteReport) -> dict[str, Any]:
     )
 
 
-def print_route_costs(rows: Sequence[dict[str, Any]], currency: str) -> None:
-    """Print the table, and beneath it what a line cannot hold."""
-    print(f"Costs of a month of 30 days in {currency}. All together: on one kind of replica.")
-    print_table([{**row, **_rounded(row)} for row in rows], _COLUMNS, empty="")
+def print_route_costs(rows: Sequence[dict[str, Any]], currency: str | None) -> None:
+    """Print the table, and beneath it what a line cannot hold; ``currency`` None: of several."""
+    named = "" if currency is None else f" in {currency}"
+    print(f"Costs of a month of 30 days{named}. All together: on one kind of replica.")
+    columns = _COLUMNS if currency else (*_COLUMNS, ("CURRENCY", "currency"))
+    print_table([{**row, **_rounded(row)} for row in rows], columns, empty="")
     for row in rows:
         if row["problem"]:
             print(f"{row['route']}: {row['problem']}.")

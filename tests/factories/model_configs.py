@@ -202,6 +202,51 @@ GEMMA_3_27B: dict[str, Any] = {
     },
     "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27, "model_type": "siglip"},
 }
+# The nested parts of these are as published: without what Gemma's own code has by default.
+GEMMA_3_4B: dict[str, Any] = {
+    "model_type": "gemma3",
+    "text_config": {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+}
+GEMMA_3_12B: dict[str, Any] = {
+    "model_type": "gemma3",
+    "text_config": {
+        **GEMMA_3_4B["text_config"],
+        "hidden_size": 3840,
+        "intermediate_size": 15360,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 8,
+    },
+}
+LLAVA_MISTRAL: dict[str, Any] = {
+    "model_type": "llava_next",
+    "text_config": {
+        "intermediate_size": 14336,
+        "max_position_embeddings": 32768,
+        "model_type": "mistral",
+        "num_key_value_heads": 8,
+        "sliding_window": None,
+        "vocab_size": 32064,
+    },
+}
+COMMAND_R: dict[str, Any] = {
+    "model_type": "cohere",
+    "hidden_size": 8192,
+    "intermediate_size": 22528,
+    "max_position_embeddings": 8192,
+    "model_max_length": 131_072,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 64,
+    "vocab_size": 256_000,
+}
 ERNIE_4_5_21B: dict[str, Any] = {
     "model_type": "ernie4_5_moe",
     "hidden_size": 2560,

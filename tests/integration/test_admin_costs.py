@@ -91,6 +91,22 @@ async def test_serving_is_told_by_deployment_and_by_hour(
     assert "chart-serving" not in page.text
 
 
+async def test_each_model_has_the_currency_that_it_was_charged_in(
+    browser: httpx.AsyncClient, api: CannedControlApi
+) -> None:
+    _, answer = api.answers["/crossover"]
+    whole, first, *others = answer["data"]
+    whole = {"route": None, "problem": "charges in EUR and USD cannot be added: choose a route"}
+    sections = [whole, {**first, "currency": "EUR"}, *others]
+    several = {**answer, "currency": None, "apart_per_month": None, "data": sections}
+    api.answers["/crossover"] = (200, several)
+    page = (await browser.get("/costs", params=ASKED)).text
+    assert "Charges in EUR and USD cannot be added: choose a route." in page
+    rows = page.split('data-testid="route-row"')[1:]
+    signs = [(row.count("€") > 0, row.count("$") > 0) for row in rows[:2]]
+    assert signs == [(True, False), (False, True)]
+
+
 async def test_the_question_and_its_report(
     browser: httpx.AsyncClient, api: CannedControlApi
 ) -> None:

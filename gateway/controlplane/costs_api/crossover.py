@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from billing.costing.errors import CostingError
 from billing.costing.measured_capacity import CapacityProfile
 from billing.costing.plain_report import plain_crossover, to_plain
-from billing.costing.price_list import ListPrice, check_names, get_currency
+from billing.costing.price_list import ListPrice, check_names
 from billing.costing.report_routes import (
     RouteReport,
     list_busy_hours,
@@ -108,7 +108,6 @@ def _answer(
 ) -> dict[str, Any]:
     check_names(prices)
     load = found.load.grown(wanted.growth)
-    currency = get_currency(prices) if prices else load.currency or _NO_CURRENCY
     terms, told = wanted.to_terms(), wanted.to_capacity(stored)
     if wanted.route is None:
         reports = report_routes(load, prices, terms, told)
@@ -122,20 +121,19 @@ def _answer(
     return {
         "first_hour_at": found.first_hour_at.isoformat(),
         "last_hour_at": found.last_hour_at.isoformat(),
-        "currency": currency,
+        "currency": reports[0].currency,
         "gpu": wanted.gpu,
         "gpu_price_per_hour": format_amount(wanted.gpu_price_per_hour),
         "growth": format_amount(wanted.growth),
         "serverless": serverless,
         "apart_per_month": None if apart is None else to_plain(apart),
         "data": [
-            _plain_section(report, currency, is_first=index == 0)
-            for index, report in enumerate(reports)
+            _plain_section(report, is_first=index == 0) for index, report in enumerate(reports)
         ],
     }
 
 
-def _plain_section(found: RouteReport, currency: str, *, is_first: bool) -> dict[str, Any]:
+def _plain_section(found: RouteReport, *, is_first: bool) -> dict[str, Any]:
     """Return one route's answer; the first has its hours too, to be drawn."""
     told: dict[str, Any] = {
         "route": found.route,
@@ -146,4 +144,5 @@ def _plain_section(found: RouteReport, currency: str, *, is_first: bool) -> dict
         return told
     if is_first:
         told["hours"] = to_plain(list_busy_hours(found.question))
+    currency = found.currency or _NO_CURRENCY
     return told | plain_crossover(found.report, found.sensitivity, currency)

@@ -140,6 +140,23 @@ def test_prefill_is_two_operations_a_parameter_and_token() -> None:
     assert prefill_ceiling(serve(configs.LLAMA_3_70B), input_tokens=8000) < ceiling
 
 
+def test_prefill_attends_to_what_is_there_by_then() -> None:
+    def operations(config: dict[str, Any], prompt: int) -> float:
+        """Return the operations of one token's attention, summed by hand over the prompt's."""
+        shape, total = read_model_config(config), 0.0
+        for kept in range(prompt):
+            total += shape.full_layers * (kept + 0.5)
+            total += shape.window_layers * min(kept + 0.5, shape.window or 0)
+        latent = shape.latent  # vLLM reads a prompt with keys and values as they are
+        width = 2 * shape.head_dim if latent is None else 128 + 64 + 128
+        return 2 * shape.heads * width * total / prompt
+
+    for config in (configs.MISTRAL_7B, configs.GPT_OSS_120B, configs.DEEPSEEK_V3):
+        per_token = [989e12 / prefill_ceiling(serve(config), input_tokens=n) for n in (2, 6000)]
+        attention = [operations(config, n) for n in (2, 6000)]
+        assert per_token[1] - per_token[0] == pytest.approx(attention[1] - attention[0], rel=1e-6)
+
+
 def test_which_bound_binds_the_batch() -> None:
     by_memory = plan(serve()).ceilings
     asked = plan(serve(), Wish(Mix(1000, 300), max_sequences=8)).ceilings

@@ -230,6 +230,25 @@ def test_a_line_for_each_route(profile: Path) -> None:
     )
 
 
+def test_each_route_has_its_own_currency(profile: Path, tmp_path: Path) -> None:
+    path = tmp_path / "hours.csv"
+    lines = profile.read_text().splitlines()
+    path.write_text("\n".join(ln.replace("EUR", "USD") if ",small," in ln else ln for ln in lines))
+    asked = ("report", "crossover", "--profile", path, "--gpu-price", "2", *RATES)
+    assert " USD a month" in run(*asked, "--route", "small")
+    assert crossover(path, "--route", "big", *RATES)["currency"] == "EUR"
+    told = crossover(path, "--by-route", *RATES)
+    assert told["currency"] is None
+    assert [row["currency"] for row in told["data"]] == ["EUR", "USD", None]
+    shown = run(*asked, "--by-route").splitlines()
+    assert shown[0].startswith("Costs of a month of 30 days. ")
+    assert [line.split()[-1] for line in shown[1:4]] == ["CURRENCY", "EUR", "USD"]
+    assert any("all together: charges in EUR and USD cannot be added" in line for line in shown)
+    back_test = ("report", "backtest", "--profile", path, "--route", "small")
+    assert "cost of the week, USD" in run(*back_test)
+    assert json.loads(run(*back_test, "--json"))["currency"] == "USD"
+
+
 def test_a_route_without_a_price_leaves_the_others_their_lines(
     profile: Path, tmp_path: Path
 ) -> None:

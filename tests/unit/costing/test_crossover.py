@@ -94,9 +94,15 @@ def test_gpus_that_cannot_carry_the_peak_are_not_quoted() -> None:
         "the hour 2026-11-02 01:00 UTC needs 4 replicas and 1 spare, 4 can be had"
     )
     assert capped.hybrid.replicas == 4
-    assert compare(hours, replace(FULL, max_replicas=2)).hybrid.replicas == 2
+    # The table of fleets has those that can be had, and no price for dedicated ones that cannot.
+    rows = [(row.replicas, row.dedicated_per_month) for row in capped.fleets]
+    assert rows == [(number, None) for number in range(5)]
+    two = compare(hours, replace(FULL, max_replicas=2))
+    assert two.hybrid.replicas == 2
+    assert [row.replicas for row in two.fleets] == [0, 1, 2]
     more = compare(hours, replace(FULL, replicas=6))
     assert more.dedicated.cost == 6 * 3 * 2
+    assert more.fleets[-1].dedicated_per_month == more.dedicated.per_month
 
 
 def test_a_missed_latency_target_prices_nothing_dedicated() -> None:
@@ -265,6 +271,16 @@ def test_sensitivity_moves_the_choice_the_way_it_must() -> None:
     assert find_sensitivity(replace(question, capacity=None, fault="too slow")) == []
 
 
+def test_a_figure_beyond_all_fleets_takes_no_report_away() -> None:
+    """Ten times a load of 600 replicas needs more than any fleet has: that line alone is missing."""
+    question = CrossoverQuestion(
+        make_hours([300 * 3600, 0]), (make_price(),), FULL, capacity_of_rate(Decimal(1))
+    )
+    assert report_crossover(question).comparison.peak_replicas == 600
+    loads = [row.factor for row in find_sensitivity(question) if row.figure == "load"]
+    assert loads == [Decimal("0.5"), 2, 5]
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     question = CrossoverQuestion(
         make_hours([0] * 24), (make_price(),), FULL, capacity_of_rate(Decimal(1))
@@ -295,4 +311,4 @@ def test_a_commitment_says_what_is_owed() -> None:
         capacity_of_rate(Decimal(1000)),
     )
     notes = " ".join(report_crossover(question).notes)
-    assert "the commitment is 12 months: 17280.00 in all for the 1 replicas" in notes
+    assert "the commitment is 12 months: 17280.00 in all for the 1 replica that stands" in notes

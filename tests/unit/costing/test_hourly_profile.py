@@ -84,7 +84,7 @@ def test_what_forebay_usage_prints_is_a_profile() -> None:
     profile = read_load(text).profile()
     assert [hour.charge for hour in profile.hours] == [Decimal("0.000000000001"), None]
     assert profile.charge is None  # an hour without a price book was never priced
-    assert read_load(text).currency == "USD"
+    assert read_load(text).find_currency() == "USD"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,11 @@ def test_charges_in_two_currencies_are_never_added() -> None:
     with pytest.raises(CostingError, match="EUR and USD"):
         load.profile()
     assert load.profile(has_charges=False).charge is None  # at a list's prices they do not matter
+    # Each amount has the currency of its own route, whichever others there are.
+    apart = read_load(CSV.replace("0.25,USD", "0.25,EUR"))
+    assert [apart.find_currency(route) for route in ("a", "b", None)] == ["USD", "EUR", None]
+    free = read_load(CSV.replace("0.25,USD", "0,EUR"))
+    assert [free.find_currency(route) for route in ("a", "b", None)] == ["USD", "EUR", "USD"]
 
 
 def test_only_whole_days_are_days() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_a_target_that_no_point_meets_says_how_near_they_come() -> None:
         TargetMissedError, match="TTFT p95 of at most 50 ms; the best TTFT p95 is 60"
     ):
         choose_capacity(measured, target(ttft_ms=50), MIX)
+    idle = replace(measured.points[0], requests_per_second=Decimal(0))
+    with pytest.raises(TargetMissedError, match=r"^no measured load of \S+ has a rate above 0$"):
+        choose_capacity(replace(measured, points=(idle,)), LatencyTarget(), MIX)
 
 
 def test_two_mixes_tell_input_from_output() -> None:

@@ -33,6 +33,11 @@ from tests.factories import model_configs as configs
         (configs.GPT_OSS_120B, 116.8, 5.1),
         (configs.MISTRAL_7B, 7.24, 7.11),
         (configs.GEMMA_2_9B, 9.24, 9.24),
+        (configs.COMMAND_R, 34.98, 34.98),
+        # As published less the 0.42 billion that see: what the nested part leaves out is Gemma's own.
+        (configs.GEMMA_3_4B, 3.88, 3.88),
+        (configs.GEMMA_3_12B, 11.77, 11.77),
+        (configs.LLAVA_MISTRAL, 7.24, 7.11),
     ],
 )
 def test_parameters_are_those_that_were_published(
@@ -97,6 +102,26 @@ def test_a_nested_text_config_and_a_missing_head_dim() -> None:
     shape = read_model_config(nested)
     assert shape.head_dim == 4096 // 32
     assert shape == read_model_config(configs.LLAMA_3_8B)
+
+
+def test_what_a_nested_part_leaves_to_its_family() -> None:
+    shape = read_model_config(configs.GEMMA_3_4B)
+    assert (shape.heads, shape.kv_heads, shape.head_dim) == (8, 4, 256)
+    assert (shape.window, shape.window_layers, shape.context_tokens) == (1024, 29, 131_072)
+    assert shape.has_tied_embeddings
+    assert shape.notes[0] == (
+        "the file leaves out vocab_size, num_attention_heads, num_key_value_heads, head_dim, "
+        "max_position_embeddings: taken as the family's own code has them"
+    )
+    # What stands beside the nested part is told; a whole file, and an unknown family, lack it.
+    outside = read_model_config({**configs.GEMMA_3_4B, "vocab_size": 1000})
+    assert (outside.vocabulary, "vocab_size" in outside.notes[0]) == (1000, False)
+    nested = configs.GEMMA_3_4B["text_config"]
+    for config in (nested, {"text_config": {**nested, "model_type": "brand_new"}}):
+        with pytest.raises(ModelConfigError, match="no num_attention_heads"):
+            read_model_config(config)
+    wrapped = {"thinker_config": {"text_config": configs.LLAMA_3_8B}}
+    assert read_model_config(wrapped) == read_model_config(configs.LLAMA_3_8B)
 
 
 def test_layers_with_experts_are_counted_as_the_model_builds_them() -> None:

@@ -14,7 +14,7 @@ from billing.costing.load_notes import list_load_notes
 from billing.costing.price_list import parse_price_list
 from billing.costing.question import ToldCapacity
 from billing.costing.recorded_load import read_load
-from billing.costing.report_routes import report_routes
+from billing.costing.report_routes import report_routes, sum_apart
 from billing.costing.route_prices import price_load
 from tests.factories.loads import make_price
 
@@ -53,6 +53,44 @@ def test_prices_named_like_routes_are_theirs_alone() -> None:
     assert price_load(load, "big", []).prices == ()
     with pytest.raises(CostingError, match="no price for the route 'big'"):
         price_load(load, None, prices[1:2])
+
+
+def test_of_names_that_end_alike_the_longest_is_meant() -> None:
+    load = read_load(ROUTES.replace(",big,", ",meta/small,"))
+    prices = [make_price("1", "1", name="small"), make_price("7", "7", name="meta/small")]
+    for listed in (prices, prices[::-1]):
+        for route, price in (("small", "small"), ("meta/small", "meta/small")):
+            assert [one.name for one in price_load(load, route, listed).prices] == [price]
+    assert [hour.charge for hour in price_load(load, None, prices).profile.hours] == [9, 2]
+
+
+def test_requests_that_have_no_price_are_not_free() -> None:
+    head = "hour,route,requests,input_tokens,output_tokens,charge,currency,unpriced_requests\n"
+    row = "2026-11-02T00:00Z,big,3,1000,10,{},USD,{}\n"
+    told = "no price for 3 of the requests: give a serverless price"
+    for route in ("big", None):
+        with pytest.raises(CostingError, match=told):
+            price_load(read_load(head + row.format(0, 3)), route, [])
+        for priced in (row.format("0.5", 1), row.format(0, 0)):
+            assert price_load(read_load(head + priced), route, []).profile.charge is not None
+
+
+def test_routes_in_several_currencies_are_not_added_up() -> None:
+    rows = "hour,route,input_tokens,output_tokens,charge,currency\n" + "".join(
+        f"2026-11-02T00:00Z,{route},1000000,0,3,{currency}\n"
+        for route, currency in (("big", "USD"), ("eu", "EUR"))
+    )
+    terms, told = DedicatedTerms(price_per_gpu_hour=Decimal(1)), ToldCapacity(rate=Decimal(1000))
+    reports = report_routes(read_load(rows), [], terms, told)
+    assert [one.currency for one in reports] == [None, "USD", "EUR"]
+    assert reports[0].problem is not None
+    assert reports[0].problem.startswith("charges in EUR and USD cannot be added: choose a route")
+    assert [one.problem for one in reports[1:]] == [None, None]
+    assert sum_apart(reports) is None
+    assert sum_apart(reports[:2]) == 720  # one dollar an hour is less than three
+    at_list = report_routes(read_load(rows), [make_price("2", "2")], terms, told)
+    assert [one.currency for one in at_list] == ["USD"] * 3
+    assert sum_apart(at_list) == 2 * 720
 
 
 def test_a_price_of_a_route_that_was_not_used_serves_no_other() -> None:

@@ -117,6 +117,23 @@ def test_an_open_loop_finds_what_the_engine_can_do() -> None:
     assert result.steps[-1].load == pytest.approx(0.95 * knee.load.value)
 
 
+def test_a_first_load_far_above_the_engine_tells_its_capacity_too() -> None:
+    """Nothing that was due in the window ends in time; what came in it is what the engine can do."""
+    pace = Pace(**{**_fields(PACE), "max_num_seqs": 16, "knee_sequences": None})
+    capacity = 1 / seconds_per_request(16, pace)
+    plan = replace(PLAN, is_open=True, loads=(4 * capacity,), seconds=4, max_seconds=4, refine=0)
+    result = run_sweep(plan, pace=pace)
+    assert result.steps[0].figures.completed == 0
+    assert "the queue grows" in result.stopped_because
+    knee = result.find_knee()
+    assert knee is not None
+    assert knee.load is not None
+    assert knee.load.value == pytest.approx(capacity, rel=0.10)
+    stopped = run_sweep(replace(plan, loads=(20,)), pause=(0.5, 1000.0))  # an engine that hangs
+    assert "none ended in time" in stopped.stopped_because
+    assert stopped.find_knee() is None
+
+
 def test_no_knee_is_made_up() -> None:
     found = run_sweep(replace(PLAN, loads=(1, 2, 4, 8, 16), refine=0)).find_knee()
     assert found is not None
