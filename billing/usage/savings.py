@@ -21,7 +21,8 @@ from billing.usage.request_filter import RequestFilter
 # left before anything was counted. Counts that cost nothing at a price of 0 would have.
 _ROWS = """
 WITH compared AS (
-    SELECT e.requested_route, e.currency, e.tier, e.input_tokens, e.output_tokens, e.charge,
+    SELECT e.requested_route, e.currency, e.tier, e.tier_score, e.input_tokens, e.output_tokens,
+        e.charge,
         e.charge IS NOT NULL AND c.id IS NOT NULL AS is_compared,
         0.000001 * (
             (coalesce(e.input_tokens, 0) - coalesce(e.cached_input_tokens, 0))
@@ -44,7 +45,8 @@ SELECT requested_route, currency, tier, count(*) AS requests,
     coalesce(sum(output_tokens), 0)::numeric AS output_tokens,
     coalesce(sum(charge) FILTER (WHERE is_compared), 0) AS charge,
     coalesce(sum(counterfactual) FILTER (WHERE is_compared), 0) AS counterfactual,
-    count(*) FILTER (WHERE NOT is_compared) AS uncompared_requests
+    count(*) FILTER (WHERE NOT is_compared) AS uncompared_requests,
+    count(tier_score) AS scored_requests
 FROM compared GROUP BY 1, 2, 3
 ORDER BY requested_route, currency, counterfactual DESC, tier
 """
@@ -78,6 +80,7 @@ class TierSavings:
     charge: Decimal
     counterfactual: Decimal
     uncompared_requests: int
+    scored_requests: int = 0  # by the classifier
 
     @property
     def saving(self) -> Decimal:
@@ -101,7 +104,8 @@ NO_COST = OwnCost(0, ZERO, 0)
 class RouteSavings:
     """One route that has tiers, in one currency.
 
-    ``shadow``: of shadow evaluation; ``cascade``: of answers that were given up for a dearer tier's.
+    ``shadow``: of shadow evaluation; ``cascade``: of answers that were given up for a dearer tier's;
+    ``classifier``: of the predictions for these requests.
     """
 
     route: str
@@ -109,11 +113,13 @@ class RouteSavings:
     tiers: tuple[TierSavings, ...]
     shadow: OwnCost = NO_COST
     cascade: OwnCost = NO_COST
+    classifier: OwnCost = NO_COST
 
     @property
     def net_saving(self) -> Decimal:
-        """What was not charged, less what shadow evaluation and cascades have cost."""
-        return EXACT.subtract(self.total.saving, _add((self.shadow.cost, self.cascade.cost)))
+        """What was not charged, less what the classifier, shadow evaluation and cascades have cost."""
+        own = (self.shadow.cost, self.cascade.cost, self.classifier.cost)
+        return EXACT.subtract(self.total.saving, _add(own))
 
     @property
     def total(self) -> TierSavings:
@@ -126,13 +132,17 @@ class RouteSavings:
             charge=_add(one.charge for one in self.tiers),
             counterfactual=_add(one.counterfactual for one in self.tiers),
             uncompared_requests=sum(one.uncompared_requests for one in self.tiers),
+            scored_requests=sum(one.scored_requests for one in self.tiers),
         )
 
 
-async def report_savings(session: AsyncSession, wanted: RequestFilter) -> list[RouteSavings]:
+async def report_savings(
+    session: AsyncSession, wanted: RequestFilter, *, per_million_scored: Decimal = ZERO
+) -> list[RouteSavings]:
     """Return what each route's tiers have saved, by route and currency.
 
-    ``route`` is what was asked for.
+    ``route`` is what was asked for; ``per_million_scored`` what a million of the classifier's
+    predictions cost, in each of the currencies.
     """
     parameters = wanted.to_parameters()
     rows = (await session.execute(text(_ROWS), parameters)).all()
@@ -147,10 +157,19 @@ async def report_savings(session: AsyncSession, wanted: RequestFilter) -> list[R
         found[row.requested_route, row.currency] = OwnCost(row.calls, row.cost, row.unrated_calls)
     return [
         RouteSavings(
-            *key, tiers.get(key, ()), shadows.get(key, NO_COST), cascades.get(key, NO_COST)
+            *key,
+            served := tiers.get(key, ()),
+            shadows.get(key, NO_COST),
+            cascades.get(key, NO_COST),
+            _cost_of_scoring(served, per_million_scored),
         )
         for key in sorted({*tiers, *shadows, *cascades})
     ]
+
+
+def _cost_of_scoring(tiers: Iterable[TierSavings], per_million: Decimal) -> OwnCost:
+    calls = sum(one.scored_requests for one in tiers)
+    return OwnCost(calls, EXACT.multiply(per_million, Decimal(calls).scaleb(-6)), 0)
 
 
 def _tier_of(row: Any) -> TierSavings:
@@ -162,6 +181,7 @@ def _tier_of(row: Any) -> TierSavings:
         charge=row.charge,
         counterfactual=row.counterfactual,
         uncompared_requests=row.uncompared_requests,
+        scored_requests=row.scored_requests,
     )
 
 

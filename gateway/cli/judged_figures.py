@@ -88,6 +88,11 @@ def list_remarks(report: dict[str, Any]) -> list[str]:
             )
         if not entry["entropy"]:
             remarks.append(f"{dataset}: {name} is a constant: all prompts have the same score")
+        if entry["prompts_of_train"]:
+            remarks.append(
+                f"{dataset}: {entry['prompts_of_train']} of its {entry['prompts']} prompts stand in"
+                " rows of train; weights trained on those look better here than they are"
+            )
         if "note" in entry:
             remarks.append(f"{dataset}: {entry['note']}")
     return remarks

@@ -40,6 +40,7 @@ PairOption = Annotated[
 SplitOption = Annotated[
     list[str] | None, typer.Option("--split", help="Only rows of this split; may be repeated.")
 ]
+_HELD_OUT = ["test", "ood"]
 
 
 @app.command()
@@ -100,7 +101,7 @@ def evaluate(
     from routing.learned.plot import draw_curves
 
     rows = read_prompts(file, dataset, pair, None)
-    wanted = split or ["test", "ood"]
+    wanted = split or _HELD_OUT
     judged = [row for row in rows if row.split in wanted]
     if not judged:
         raise CliError(f"no rows of the split {' or '.join(wanted)}")
@@ -140,13 +141,16 @@ def calibrate(
 ) -> None:
     """Find the threshold that meets a target, on rows that were not trained on. Needs numpy.
 
-    Without ``--weights``, by those that are shipped for the rows' pair of models.
+    Without ``--split``, on the rows of ``test`` and ``ood``; without ``--weights``, by those that are
+    shipped for the rows' pair of models.
     """
     _need_learned("numpy")
     from routing.learned.calibrate import Target
     from routing.learned.calibrate import calibrate as find
 
-    rows = read_prompts(file, dataset, pair, split)
+    rows = read_prompts(file, dataset, pair, split or _HELD_OUT)
+    if any(row.split == "train" for row in rows):
+        _say("warning: weights that were trained on these rows look better on them than they are")
     target = Target(large_share, cost, quality, times_dearer)
     chosen = choose_weights(weights, (row.pair for row in rows), _say)
     used = {one.digest: one for one in chosen.values()}

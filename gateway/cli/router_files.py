@@ -31,7 +31,10 @@ def read_prompts(
         and (not splits or row.split in splits)
     ]
     if not rows:
-        raise CliError("no rows of this dataset, pair and split")
+        raise CliError(
+            "no rows of this dataset, pair and split"
+            + (f" ({' or '.join(splits)})" if splits else "")
+        )
     return rows
 
 

@@ -37,18 +37,24 @@ def show_savings(
     to: ToOption = None,
     project: Annotated[str | None, typer.Option(help="Only this project (id).")] = None,
     route: Annotated[str | None, typer.Option(help="Only this route.")] = None,
+    classifier_cost: Annotated[
+        str | None,
+        typer.Option(metavar="AMOUNT", help="What a million predictions cost you; 0 if not given."),
+    ] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what each tier was charged, beside all of it sent to the route's last tier.
 
-    What shadow evaluation and cascades have cost stands on lines of its own, and comes off the saving.
+    What the classifier, shadow evaluation and cascades have cost stands on lines of its own, and comes
+    off the saving.
     """
     query = {
         "from": parse_time(from_, "--from"),
         "to": parse_time(to, "--to"),
         "project_id": project,
         "route": route,
+        "classifier_cost_per_million": classifier_cost,
     }
     answer = ControlClient(load(state_dir)).get("/savings", **query)
     if as_json:
@@ -59,7 +65,7 @@ def show_savings(
         named = {"route": found["route"], "currency": found["currency"]}
         rows += [{**named, **tier} for tier in found["tiers"]]
         rows.append({**named, "tier": "total", **found["total"]})
-        own = [kind for kind in ("shadow", "cascade") if found[kind]["calls"]]
+        own = [kind for kind in ("classifier", "shadow", "cascade") if found[kind]["calls"]]
         for kind in own:
             cost = {"requests": found[kind]["calls"], "charge": found[kind]["cost"]}
             cost["saving"] = negate(found[kind]["cost"])

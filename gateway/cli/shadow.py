@@ -108,7 +108,7 @@ def propose(
 def rollback(
     route: RouteArgument, state_dir: StateDirOption = None, as_json: JsonOption = False
 ) -> None:
-    """Put the thresholds before the present ones in effect again."""
+    """Put what decided before in effect again: thresholds, classifier, cascade."""
     changed = ControlClient(load(state_dir)).post("/shadow/rollback", {"route": route})
     if as_json:
         print_json(changed)

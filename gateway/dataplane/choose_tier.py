@@ -110,7 +110,7 @@ class _Choice:
     def find_override(self) -> str | None:
         """Return the tier that the request names. Raises as :func:`choose_tier`."""
         header, param = self._headers.get(TIER_HEADER), TIER_HEADER.decode()
-        named = None if header is None else header.decode("latin-1").strip()
+        named = None if header is None else header.decode("latin-1").strip() or None
         if named is None and self._talk is not None:
             named, param = self._talk.tier, _METADATA
         if named is not None and named not in self._tiers.names:

@@ -47,7 +47,7 @@ class Conversation(msgspec.Struct):
 
     turn: Turn
     beginning: bytes | None  # digest of all up to the first user message; None: there is none
-    tier: str | None  # ``metadata.forebay_tier``; "" for what is no text
+    tier: str | None  # ``metadata.forebay_tier``, None also for ""; "" for what is no text
 
 
 def read_conversation(body: bytes) -> Conversation:
@@ -106,7 +106,7 @@ def _read_tier(metadata: msgspec.Raw) -> str | None:
     if named is None or bytes(named) == b"null":
         return None
     try:
-        return _decode_text(named)
+        return _decode_text(named) or None
     except msgspec.DecodeError:
         return ""
 

@@ -7,7 +7,6 @@ nothing that can be relied on, and is left out.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -73,12 +72,7 @@ def read_judged_beginnings(path: Path) -> list[JudgedBeginning]:
         DataError: unknown ending, damage, a figure that is none, or no rows.
         OSError: it cannot be read.
     """
-    try:
-        rows = [_read_row(row, number) for number, row in enumerate(read_rows(path), 1)]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path.name} is not UTF-8") from error
-    except csv.Error as error:
-        raise DataError(f"{path.name} is no CSV: {error}") from error
+    rows = [_read_row(row, number) for number, row in enumerate(read_rows(path), 1)]
     if not rows:
         raise DataError(f"{path.name} has no rows")
     return rows

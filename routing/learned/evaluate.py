@@ -18,7 +18,7 @@ from routing.learned.curve import (
     measure_entropy,
     sample_curve,
 )
-from routing.learned.judged_prompts import JudgedPrompt
+from routing.learned.judged_prompts import JudgedPrompt, plain_text
 from routing.learned.targets import make_targets
 
 TIMES = 500
@@ -48,7 +48,17 @@ def evaluate(
         used = (by_pair or {}).get(pair, predictor)
         report["weights"][used.header.name] = used.digest
         report["datasets"][name] = judge_dataset(used, mine, trained, times)
+        report["datasets"][name]["prompts_of_train"] = count_known(mine, fitted_on)
     return report
+
+
+def count_known(rows: Sequence[JudgedPrompt], trained: Sequence[JudgedPrompt]) -> int:
+    """Return how many rows weights may have seen: rows of train, and the same texts and questions."""
+    texts = {plain_text(row.prompt) for row in trained}
+    stems = {row.stem for row in trained}
+    return sum(
+        row.split == "train" or row.stem in stems or plain_text(row.prompt) in texts for row in rows
+    )
 
 
 def judge_dataset(

@@ -47,6 +47,12 @@ def make_groups(datasets: Sequence[str], standardised: Any, part: int = 0) -> tu
     return tuple(groups)
 
 
+def measure_distances(standardised: Any, group: Group) -> Any:
+    """Return how far prompts are from a group, 1 being its limit; as the request path measures it."""
+    off = (standardised - np.array(group.centre)) / np.array(group.spread)
+    return (off**2).mean(1) / group.limit
+
+
 def pack(
     learned: Sequence[LearnedPart],
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -36,10 +36,28 @@ class JudgedPrompt:
     stem: str
     pair: str = ""
 
-    @property
-    def fold(self) -> int:
-        """The part, 0..FOLDS-1, in which this question is held out while settings are chosen."""
-        return int(sha256(f"fold:{self.stem}".encode()).hexdigest()[:8], 16) % FOLDS
+
+def group_questions(rows: Sequence[JudgedPrompt]) -> list[str]:
+    """Return for each row the question that it belongs to: its stem, of one text in several stems the least.
+
+    A file may name its rows' stems apart though they ask the same; held out beside itself a text
+    would be judged by weights that have seen it.
+    """
+    texts = [plain_text(row.prompt) for row in rows]
+    least: dict[str, str] = {}
+    for row, text in zip(rows, texts, strict=True):
+        least[text] = min(least.get(text, row.stem), row.stem)
+    return [least[text] for text in texts]
+
+
+def fold_of(question: str) -> int:
+    """Return the part, 0..FOLDS-1, in which a question is held out while settings are chosen."""
+    return int(sha256(f"fold:{question}".encode()).hexdigest()[:8], 16) % FOLDS
+
+
+def plain_text(prompt: str) -> str:
+    """Return a text without what no reader would call a difference: case and white space."""
+    return " ".join(prompt.casefold().split())
 
 
 def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
@@ -49,19 +67,23 @@ def read_judged_prompts(path: Path) -> list[JudgedPrompt]:
         DataError: unknown ending, damage, a missing column, a score that is no number, or no rows.
         OSError: it cannot be read.
     """
-    try:
-        rows = [_read_row(row, number) for number, row in enumerate(read_rows(path), 1)]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path.name} is not UTF-8") from error
-    except csv.Error as error:
-        raise DataError(f"{path.name} is no CSV: {error}") from error
+    rows = [_read_row(row, number) for number, row in enumerate(read_rows(path), 1)]
     if not rows:
         raise DataError(f"{path.name} has no rows")
     return rows
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield a file's rows by column. Raises as :func:`read_judged_prompts`, and as csv does."""
+    """Yield a file's rows by column. Raises as :func:`read_judged_prompts`, of the file as a whole."""
+    try:
+        yield from _rows_by_ending(path)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name} is not UTF-8") from error
+    except csv.Error as error:
+        raise DataError(f"{path.name} is no CSV: {error}") from error
+
+
+def _rows_by_ending(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix == ".csv":
         csv.field_size_limit(_MAX_FIELD_CHARACTERS)
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark first
@@ -105,14 +127,15 @@ def _read_row(row: dict[str, Any], number: int) -> JudgedPrompt:
     prompt = row.get("prompt")
     if not isinstance(prompt, str) or not prompt:
         raise DataError(f"row {number} has no prompt")
-    stem = str(row.get("stem_hash") or sha256(prompt.encode("utf-8", "replace")).hexdigest()[:16])
-    split = str(row.get("split") or _split_by(stem))
+    hashed = sha256(prompt.encode("utf-8", "replace")).hexdigest()[:16]
+    stem = _read_text(row, "stem_hash") or hashed
+    split = _read_text(row, "split") or _split_by(stem)
     if split not in SPLITS:
         raise DataError(f"row {number}: split is one of {', '.join(SPLITS)}, not {split!r}")
     return JudgedPrompt(
-        id=str(row.get("id") or number),
-        dataset=str(row.get("dataset") or "all"),
-        category=str(row.get("category") or ""),
+        id=_read_text(row, "id") or str(number),
+        dataset=_read_text(row, "dataset") or "all",
+        category=_read_text(row, "category"),
         prompt=prompt,
         weak_score=_read_score(row, "weak_score", number),
         strong_score=_read_score(row, "strong_score", number),
@@ -123,8 +146,16 @@ def _read_row(row: dict[str, Any], number: int) -> JudgedPrompt:
 
 
 def _read_pair(row: dict[str, Any]) -> str:
-    models = [str(row[name]) for name in ("weak_model", "strong_model") if row.get(name)]
-    return " / ".join(models)
+    models = [_read_text(row, name) for name in ("weak_model", "strong_model")]
+    return " / ".join(filter(None, models))
+
+
+def _read_text(row: dict[str, Any], name: str) -> str:
+    """Return a column as text, "" where it is absent: no value, or a number that is none."""
+    value = row.get(name)
+    if value is None or value != value:  # noqa: PLR0124 - NaN, as tables write what is not there
+        return ""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _split_by(stem: str) -> str:

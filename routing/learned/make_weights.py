@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from routing.complexity.predictor import decode_weights
+from routing.complexity.predictor import FAR, MOST_GROUPS, decode_weights
 from routing.learned.compare import Comparison, compare_with_length
-from routing.learned.export import LearnedPart, pack
+from routing.learned.export import LearnedPart, make_groups, measure_distances, pack
 from routing.learned.judged_prompts import DataError, JudgedPrompt
 from routing.learned.targets import make_targets
 from routing.learned.train import (
     Encoded,
     Plan,
+    Scale,
     choose_penalty,
     describe,
     encode,
@@ -27,6 +29,9 @@ from routing.learned.train import (
     take,
 )
 
+# Datasets of fewer prompts are judged, and learned from, as one: alone each would pass or fail by
+# luck, and of many some always pass. What tells them apart is most of what can be learned from them.
+SMALL_DATASET = 300
 _MOST_PAIRS = 16
 _NOTHING_LEARNED = (
     "nothing was learned: on held-out rows the classifier is not clearly better than the prompts'"
@@ -45,12 +50,16 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What was decided for one pair of models; ``kept`` are its rows that are learned from."""
+    """What was decided for one pair of models; ``kept`` are its rows that are learned from.
+
+    ``sources`` names for each of those what it was judged with: its dataset, or all the small ones.
+    """
 
     pair: str
     penalty: float
     held_out: dict[str, Comparison]
     kept: Any
+    sources: Any
 
     @property
     def learned(self) -> list[str]:
@@ -62,8 +71,9 @@ def make_weights(
 ) -> Made:
     """Train on the rows whose split is train; no other row is looked at. Each pair of models is a part.
 
-    A dataset on whose held-out folds the classifier does not rank clearly better than the prompts'
-    length is left out: its prompts are then out of domain, unless they look like another's.
+    A dataset (or all the small ones together) on whose held-out folds the classifier does not rank
+    clearly better than the prompts' length is left out: its prompts are then out of domain, unless
+    they look like another's.
 
     Raises:
         DataError: no training rows, or the large model is nowhere better.
@@ -86,11 +96,14 @@ def make_weights(
     # Nothing learned: no prompt is in domain, and length decides everywhere.
     used = used or [max(choices, key=lambda one: len(one.kept))]
     scale = measure_scale(take(encoded, np.concatenate([choice.kept for choice in used])))
+    has_many = sum(len({*choice.sources.tolist()}) for choice in used) > MOST_GROUPS
     parts = []
     for choice in used:
         chosen, aims = take(encoded, choice.kept), targets[choice.kept]
         trained = fit(chosen, aims, scale, choice.penalty, plan)
-        datasets = [rows[index].dataset for index in choice.kept] if choice.learned else []
+        datasets = choice.sources.tolist() if choice.learned else []
+        if has_many:
+            datasets = join_least(datasets, MOST_GROUPS // len(used))
         shares = predict(trained, chosen, scale)
         parts.append(LearnedPart(choice.pair, trained, chosen.figures, datasets, aims, shares))
     data = pack(parts, name=name, bits=plan.bits, scale=scale, made_from=_tell(used, plan))
@@ -124,9 +137,10 @@ def _choose(
 ) -> _Choice:
     """Choose a pair's penalty and the datasets that it learns from."""
     own = [rows[index] for index in mine]
-    names = np.array([row.dataset for row in own])
-    say(f"{pair or 'all'}: {len(own)} prompts of {', '.join(sorted(set(names.tolist())))}")
-    found = choose_penalty(own, take(encoded, mine), targets[mine], plan, say)
+    sources = name_sources([row.dataset for row in own])
+    names = np.array(sources)
+    say(f"{pair or 'all'}: {len(own)} prompts of {', '.join(sorted(set(sources)))}")
+    found = choose_penalty(own, sources, take(encoded, mine), targets[mine], plan=plan, say=say)
     scores = found.predictions[:, 1] - found.predictions[:, 0]
     lengths = encoded.figures[mine, 0]
     held_out = {}
@@ -136,14 +150,52 @@ def _choose(
         held_out[dataset] = compare_with_length(
             scores[at], lengths[at], weak, strong, seed=plan.seed
         )
-    choice = _Choice(pair, found.penalty, held_out, mine)
+    choice = _Choice(pair, found.penalty, held_out, mine, names)
     say(
         f"penalty {found.penalty:g}; length's held-out APGR "
         f"{describe({name: one.length for name, one in held_out.items()})}; "
         f"learned from: {', '.join(choice.learned) or 'nothing'}"
     )
-    kept = mine[np.isin(names, choice.learned)] if choice.learned else mine
-    return replace(choice, kept=kept)
+    if not choice.learned:
+        return choice
+    learned = find_alike(names, encoded.figures[mine], choice.learned)
+    if also := sorted({*names[learned].tolist()} - {*choice.learned}):
+        say(f"also learned from, since they look alike: {', '.join(also)}")
+    return replace(choice, kept=mine[learned], sources=names[learned])
+
+
+def find_alike(names: Any, figures: Any, learned: Sequence[str]) -> Any:
+    """Return which rows are learned from: those of the sources ``learned``, and of what looks like them.
+
+    Where most prompts of a source are in the others' domain, they are scored by what these taught,
+    and are better learned from.
+    """
+    is_learned = np.isin(names, learned)
+    scale = Scale(figures[is_learned].mean(0), figures[is_learned].std(0) + 1e-6)
+    standardised = scale.apply(figures, FAR)
+    groups = make_groups(names[is_learned].tolist(), standardised[is_learned])
+    nearest = np.min([measure_distances(standardised, one) for one in groups], axis=0)
+    for name in sorted(set(names.tolist()) - set(learned)):
+        if (nearest[names == name] <= 1).mean() > 0.5:
+            is_learned = is_learned | (names == name)
+    return is_learned
+
+
+def name_sources(datasets: Sequence[str]) -> list[str]:
+    """Return for each row what it is judged with: its dataset, or one name for all that are small."""
+    small = {name for name, count in Counter(datasets).items() if count < SMALL_DATASET}
+    if len(small) < 2:
+        return list(datasets)
+    return [f"{len(small)} small datasets" if name in small else name for name in datasets]
+
+
+def join_least(names: Sequence[str], most: int) -> list[str]:
+    """Return the names, of more than ``most`` the rarest as one: each costs every prediction time."""
+    counts = Counter(names)
+    if len(counts) <= most:
+        return list(names)
+    kept = {name for name, _ in counts.most_common(most - 1)}
+    return [name if name in kept else "others" for name in names]
 
 
 def _summarise(choice: _Choice) -> dict[str, Any]:
@@ -151,6 +203,9 @@ def _summarise(choice: _Choice) -> dict[str, Any]:
         "penalty": choice.penalty,
         "prompts": len(choice.kept),
         "learned_from": choice.learned,
+        "also_learned_from": sorted({*choice.sources.tolist()} - {*choice.learned})
+        if choice.learned
+        else [],
         "held_out": {name: asdict(one) for name, one in choice.held_out.items()},
     }
 

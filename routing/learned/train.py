@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from routing.complexity.features import Features, extract
 from routing.complexity.predictor import CLIP
 from routing.learned.curve import is_large_better, measure_apgr
-from routing.learned.judged_prompts import FOLDS, JudgedPrompt
+from routing.learned.judged_prompts import FOLDS, JudgedPrompt, fold_of, group_questions
 from routing.learned.word_sums import WordSums
 
 PENALTIES = (10.0, 30.0, 100.0)
@@ -89,7 +89,7 @@ def take(encoded: Encoded, chosen: Any) -> Encoded:
 
 
 def fit(encoded: Encoded, targets: Any, scale: Scale, penalty: float, plan: Plan) -> Trained:
-    """Fit both heads; convex, so that the seed and the order of rows do not matter."""
+    """Fit both heads; convex and begun at 0, so that the seed does not matter."""
     torch.manual_seed(plan.seed)
     figures = torch.tensor(scale.apply(encoded.figures), dtype=torch.float32)
     rows = len(encoded.sizes)
@@ -142,20 +142,25 @@ class HeldOut:
     """What was found on held-out folds. ``predictions`` are NaN for rows that were never held out."""
 
     penalty: float
-    apgr: dict[str, float]
+    apgr: dict[str, float]  # by source
     predictions: Any
 
 
 def choose_penalty(
     rows: Sequence[JudgedPrompt],
+    sources: Sequence[str],
     encoded: Encoded,
     targets: Any,
+    *,
     plan: Plan,
     say: Callable[[str], None],
 ) -> HeldOut:
-    """Try the penalties on held-out folds of these rows; return the best by the mean APGR of all prompts."""
-    folds = np.array([row.fold for row in rows])
-    datasets = np.array([row.dataset for row in rows])
+    """Try the penalties on held-out folds of these rows; return the best by the mean APGR of all prompts.
+
+    ``sources`` names for each row what it is judged together with.
+    """
+    folds = np.array([fold_of(question) for question in group_questions(rows)])
+    names = np.array(sources)
     tried: list[tuple[float, HeldOut]] = []
     for penalty in plan.penalties:
         held = np.full((len(rows), 2), np.nan)
@@ -169,11 +174,11 @@ def choose_penalty(
                 held[out] = predict(trained, take(encoded, out), scale)
         found: dict[str, float] = {}
         counts: list[int] = []
-        for dataset in sorted(set(datasets.tolist())):
-            mine = np.flatnonzero((datasets == dataset) & ~np.isnan(held[:, 0]))
+        for name in sorted(set(sources)):
+            mine = np.flatnonzero((names == name) & ~np.isnan(held[:, 0]))
             weak, strong = targets[mine, 0], targets[mine, 1]
             if is_large_better(weak, strong):
-                found[dataset] = measure_apgr(held[mine, 1] - held[mine, 0], weak, strong)
+                found[name] = measure_apgr(held[mine, 1] - held[mine, 0], weak, strong)
                 counts.append(len(mine))
         mean = float(np.average(list(found.values()), weights=counts)) if found else 0.0
         say(f"penalty {penalty:g}: held-out APGR {describe(found)}")

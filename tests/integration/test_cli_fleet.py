@@ -390,6 +390,8 @@ def test_a_route_gets_tiers(forebay: Commands) -> None:
     said = forebay.run("router", "shadow", "propose", "auto")
     assert "small/large: nothing to propose (0 compared" in said
     assert "admin" in forebay.run("router", "shadow", "versions", "auto")
+    assert forebay.run("router", "shadow", "rollback", "auto") == "auto: thresholds -0.1.\n"
+    assert "from a confidence" not in forebay.run("routes", "list")  # the cascade went back, too
     assert "go back to" in forebay.refuse("router", "shadow", "rollback", "auto")
     assert "not shadowed" in forebay.run("routes", "clear-shadow", "auto")
     assert "has no tiers; tiered serves it." in forebay.run("routes", "clear-tiers", "auto")

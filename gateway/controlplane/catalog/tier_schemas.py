@@ -23,6 +23,7 @@ from billing.money import format_amount, parse_amount
 from gateway.controlplane.money_fields import exact_text
 from gateway.controlplane.text_fields import MAX_NAME_CHARACTERS, ModelName
 from gateway.snapshot.model import CascadePolicy
+from gateway.snapshot.weights import NAME_PATTERN
 
 MAX_TIERS = 8
 MAX_PROJECTS = 1000
@@ -33,7 +34,7 @@ _CASCADE = CascadePolicy()
 TierName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 Threshold = Annotated[float, Field(strict=True, ge=-2, le=2, allow_inf_nan=False)]
 Thresholds = Annotated[list[Threshold], Field(min_length=1, max_length=MAX_TIERS - 1)]
-ClassifierName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ClassifierName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 ProjectId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 
 

@@ -16,6 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gateway.controlplane.catalog.models import Route, TierPolicyVersion
 from gateway.controlplane.database import WriteSession
 
+# What of a policy says who answers. It goes back together: a threshold means nothing by another
+# classifier's scores.
+_DECIDING = ("thresholds", "classifier", "cascade")
+
 
 class MadeBy(StrEnum):
     """What made a version."""
@@ -65,25 +69,57 @@ async def list_tier_versions(
 
 
 def find_policy_before(versions: Sequence[TierPolicyVersion]) -> dict[str, Any] | None:
-    """Return the last policy with other thresholds than those in effect, for the same tiers.
+    """Return the last policy that decided otherwise than the one in effect, for the same tiers.
 
-    ``versions``: the newest first. One that a rollback left is not returned to.
+    ``versions``: the newest first. One that a rollback left is not returned to. A project's own
+    thresholds stay, but where its classifier changes.
     """
     if not versions or versions[0].policy is None:
         return None
     current = versions[0].policy
-    failed = {
-        str(one.figures["left_thresholds"])
-        for one in versions
-        if one.figures is not None and "left_thresholds" in one.figures
-    }
+    left = [one.figures for one in versions if one.figures is not None]
     for one in versions[1:]:
         policy = one.policy
         if policy is None or policy["tiers"] != current["tiers"]:
             return None
-        if (
-            policy["thresholds"] != current["thresholds"]
-            and str(policy["thresholds"]) not in failed
-        ):
-            return {**current, "thresholds": policy["thresholds"]}
+        deciding = deciding_of(policy)
+        if deciding != deciding_of(current) and not any(_was_left(deciding, one) for one in left):
+            return _decided_as(policy, current)
     return None
+
+
+def deciding_of(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a policy goes back together."""
+    return {name: policy.get(name) for name in _DECIDING}
+
+
+def find_scale_start(versions: Sequence[TierPolicyVersion]) -> datetime | None:
+    """Return since when scores and tiers have meant what they do now; None: as far back as is known.
+
+    ``versions``: the newest first.
+    """
+    since: datetime | None = None
+    for one in versions:
+        if _scale_of(one.policy) != _scale_of(versions[0].policy):
+            return since
+        since = one.made_at
+    return None
+
+
+def _scale_of(policy: Mapping[str, Any] | None) -> tuple[Any, Any] | None:
+    return None if policy is None else (policy["tiers"], policy.get("classifier"))
+
+
+def _was_left(deciding: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
+    """Tell whether the version with these figures was a rollback from that."""
+    if "left" in figures:
+        return bool(figures["left"] == deciding)
+    return bool(figures.get("left_thresholds") == deciding["thresholds"])  # by an earlier release
+
+
+def _decided_as(before: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    names = list(_DECIDING)
+    if before.get("classifier") != current.get("classifier"):
+        names.append("project_thresholds")
+    kept = {name: value for name, value in current.items() if name not in names}
+    return {**kept, **{name: before[name] for name in names if name in before}}

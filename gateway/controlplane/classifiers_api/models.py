@@ -25,7 +25,8 @@ class Classifier(Base):
 class ClassifierVersion(Base):
     """One upload, never changed. ``figures`` are the model card's, read from the weights themselves.
 
-    ``weights`` is the file; it is only loaded when it is asked for.
+    ``weights`` is the file; it is only loaded when it is asked for. ``left_at``: since when a rollback
+    has left it, so that the next does not return to it; None: none has, or it was chosen again.
     """
 
     __tablename__ = "classifier_versions"
@@ -43,3 +44,4 @@ class ClassifierVersion(Base):
     figures: Mapped[dict[str, Any]] = mapped_column(JSONB)
     weights: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    left_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))

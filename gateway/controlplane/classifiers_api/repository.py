@@ -53,6 +53,23 @@ async def find_version(session: AsyncSession, name: str, version: int) -> Classi
     return await session.get(ClassifierVersion, (name, version))
 
 
+async def find_version_below(
+    session: AsyncSession, name: str, version: int
+) -> ClassifierVersion | None:
+    """Return the newest version below one, of those that no rollback has left."""
+    statement = (
+        select(ClassifierVersion)
+        .where(
+            ClassifierVersion.name == name,
+            ClassifierVersion.version < version,
+            ClassifierVersion.left_at.is_(None),
+        )
+        .order_by(ClassifierVersion.version.desc())
+        .limit(1)
+    )
+    return (await session.scalars(statement)).first()
+
+
 async def find_newest_number(session: AsyncSession, name: str) -> int:
     """Return the number of a classifier's newest version; 0 without one."""
     statement = select(func.max(ClassifierVersion.version)).where(ClassifierVersion.name == name)

@@ -100,14 +100,22 @@ async def publish_weights(
 async def find_version_before(
     session: AsyncSession, classifier: Classifier
 ) -> ClassifierVersion | ShippedWeights | None:
-    """Return the version before the current; below the first upload, what is shipped under the name."""
-    return await _find_version(session, classifier.name, classifier.current_version - 1)
+    """Return the version before the current that no rollback has left.
+
+    Below the uploads is what is shipped under the name; None: nothing.
+    """
+    name, current = classifier.name, classifier.current_version
+    if current == SHIPPED_VERSION:
+        return None
+    return await repository.find_version_below(session, name, current) or find_shipped(name)
 
 
 async def roll_back(
     session: WriteSession, *, name: str, to_version: int | None, now: datetime
 ) -> ClassifierVersion | ShippedWeights:
     """Put an earlier version in effect: the one before the current, or the one that is named.
+
+    What is left so is not gone back to again, unless by its number.
 
     Raises :class:`NotFoundError`, :class:`ConflictError` when there is none before, or
     :class:`InvalidRequestError` for the shipped weights of a name that has none.
@@ -123,6 +131,11 @@ async def roll_back(
             raise InvalidRequestError("No weights are shipped under this name.", param="version")
         if version is None:
             raise NotFoundError("This classifier has no such version.", param="version")
+    current = await repository.find_version(session, name, classifier.current_version)
+    if current is not None and version.version < current.version:
+        current.left_at = now
+    if isinstance(version, ClassifierVersion):
+        version.left_at = None
     _put_in_effect(session, classifier, version.version, now)
     return version
 

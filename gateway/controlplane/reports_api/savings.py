@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import Annotated, Self
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from billing.money import format_amount
+from billing.money import ZERO, format_amount
 from billing.usage.report import UsageGrouping
 from billing.usage.savings import (
     RouteSavings,
@@ -17,7 +17,7 @@ from billing.usage.savings import (
 )
 from gateway.controlplane.asked_requests import AskedRequestsDep
 from gateway.controlplane.context import ControlPlaneDep, ReadSessionDep
-from gateway.controlplane.money_fields import AmountText
+from gateway.controlplane.money_fields import AmountText, MoneyAmount
 from gateway.controlplane.reports_api.usage_span import choose_span
 
 router = APIRouter()
@@ -69,8 +69,8 @@ class OwnCostAnswer(BaseModel):
 class RouteSavingsAnswer(BaseModel):
     """One route in one currency; the dearest tier first.
 
-    ``net_saving`` is the saving less what shadow evaluation has cost, and less what the answers have
-    that a cascade gave up for a dearer tier's.
+    ``net_saving`` is the saving less what shadow evaluation has cost, less what the answers have
+    that a cascade gave up for a dearer tier's, and less the classifier's predictions for these requests.
     """
 
     route: str
@@ -78,6 +78,7 @@ class RouteSavingsAnswer(BaseModel):
     total: SavingsAnswer
     shadow: OwnCostAnswer
     cascade: OwnCostAnswer
+    classifier: OwnCostAnswer
     net_saving: str
     tiers: list[TierSavingsAnswer]
 
@@ -90,6 +91,7 @@ class RouteSavingsAnswer(BaseModel):
             total=SavingsAnswer.of(savings.total),
             shadow=OwnCostAnswer.model_validate(savings.shadow),
             cascade=OwnCostAnswer.model_validate(savings.cascade),
+            classifier=OwnCostAnswer.model_validate(savings.classifier),
             net_saving=format_amount(savings.net_saving),
             tiers=[TierSavingsAnswer.of_tier(one) for one in savings.tiers],
         )
@@ -119,11 +121,22 @@ def _sums_of(sums: TierSavings) -> dict[str, object]:
 
 @router.get("/savings")
 async def show_savings(
-    session: ReadSessionDep, control_plane: ControlPlaneDep, asked: AskedRequestsDep
+    session: ReadSessionDep,
+    control_plane: ControlPlaneDep,
+    asked: AskedRequestsDep,
+    *,
+    classifier_cost_per_million: Annotated[MoneyAmount, Query()] = ZERO,
 ) -> SavingsReportAnswer:
-    """Return what the tiers of each route have saved, by default in the last thirty days."""
+    """Return what the tiers of each route have saved, by default in the last thirty days.
+
+    ``classifier_cost_per_million``: what a million predictions cost whoever runs this; 0 if not told.
+    """
     span = choose_span(UsageGrouping.ROUTE, asked.from_at, asked.to_at, now=control_plane.clock())
-    found = await report_savings(session, asked.within(span.from_at, span.to_at))
+    found = await report_savings(
+        session,
+        asked.within(span.from_at, span.to_at),
+        per_million_scored=classifier_cost_per_million,
+    )
     if not found:
         await asked.check_names(session)
     return SavingsReportAnswer(

@@ -126,7 +126,7 @@ async def list_versions(
 async def roll_back(
     wanted: GoingBack, session: WriteSessionDep, control_plane: ControlPlaneDep
 ) -> RouteAnswer:
-    """Put the thresholds before the present ones in effect."""
+    """Put what decided before in effect: thresholds, classifier and cascade."""
     found = await service.roll_back_thresholds(
         session, wanted.route, now=control_plane.clock(), from_version=wanted.version
     )

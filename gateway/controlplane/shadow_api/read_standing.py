@@ -8,7 +8,7 @@ from typing import Any
 
 from billing.shadow.observations import Observed, count_scores, list_observed
 from gateway.controlplane.catalog.models import Route
-from gateway.controlplane.catalog.tier_versions import list_tier_versions
+from gateway.controlplane.catalog.tier_versions import find_scale_start, list_tier_versions
 from gateway.controlplane.classifiers_api.models import Classifier
 from gateway.controlplane.database import ReadSession
 from gateway.controlplane.errors import ConflictError
@@ -87,14 +87,15 @@ async def read_evidence(
     if policy is None or tiers is None:
         raise ConflictError("This route has no shadow policy.", param="route")
     window = timedelta(hours=policy["window_hours"])
-    from_at = changed_at = now - window
     name = tiers.get("classifier")
     classifier = None if name is None else await session.get(Classifier, name)
-    if classifier is not None:
-        from_at = changed_at = max(from_at, classifier.updated_at)
-    versions = await list_tier_versions(session, route.id, limit=1)
-    if versions:
-        changed_at = max(changed_at, versions[0].made_at)
+    versions = await list_tier_versions(session, route.id)
+    # What was seen before means something else: other weights, another classifier, other tiers.
+    starts = [find_scale_start(versions), None if classifier is None else classifier.updated_at]
+    scale_at = max((one for one in starts if one is not None), default=None)
+    from_at = now - window if scale_at is None else max(now - window, scale_at)
+    changed_at = max(from_at, versions[0].made_at) if versions else from_at
+    before_at = from_at - window if scale_at is None else max(from_at - window, scale_at)
     return Evidence(
         route_id=route.id,
         route=route.name,
@@ -113,7 +114,7 @@ async def read_evidence(
             project_id=project_id,
         ),
         scores_before=await count_scores(
-            session, route_id=route.id, from_at=from_at - window, to_at=from_at
+            session, route_id=route.id, from_at=before_at, to_at=from_at
         ),
         scores_now=await count_scores(session, route_id=route.id, from_at=from_at, to_at=now),
         draws_curves=draws_curves,

@@ -14,6 +14,7 @@ from gateway.controlplane.catalog.models import Route
 from gateway.controlplane.catalog.service import begin_change
 from gateway.controlplane.catalog.tier_versions import (
     MadeBy,
+    deciding_of,
     find_policy_before,
     list_tier_versions,
     record_version,
@@ -47,7 +48,7 @@ async def roll_back_thresholds(
     before = find_policy_before(versions)
     if before is None or found.tiers is None:
         raise ConflictError("There are no thresholds before these to go back to.", param="route")
-    left = {"left_thresholds": found.tiers["thresholds"]}
+    left = {"left_thresholds": found.tiers["thresholds"], "left": deciding_of(found.tiers)}
     found.tiers = before
     await record_version(
         session, found, made_by=made_by, now=now, figures={**(figures or {}), **left}

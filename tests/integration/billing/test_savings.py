@@ -48,6 +48,15 @@ async def test_savings_are_told_to_the_last_digit(priced_url: str, tmp_path: Pat
         assert amounts(by_tier["large"]) == (large, large, 0)
         assert amounts(found["total"]) == (charge + large, 4 * large, 3 * large - charge)
         assert found["total"]["requests"] == 5
+        scored = found["classifier"]["calls"]
+        assert (scored > 0, found["classifier"]["cost"]) == (True, "0")
+        assert Decimal(found["net_saving"]) == 3 * large - charge
+        (net,) = (await api.get("/savings", classifier_cost_per_million="0.7"))["data"]
+        cost = scored * Decimal("0.0000007")
+        assert Decimal(net["classifier"]["cost"]) == cost
+        assert Decimal(net["net_saving"]) == 3 * large - charge - cost
+        for wrong in ("-1", "nan", "x"):
+            await api.refuse("GET", f"/savings?classifier_cost_per_million={wrong}", status=400)
         other = (await api.make_key())["project_id"]
         assert (await api.get("/savings", project_id=other))["data"] == []
         assert (await api.get("/savings", to="2001-01-01T00:00:00Z"))["data"] == []

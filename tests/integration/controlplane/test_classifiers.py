@@ -62,6 +62,19 @@ async def test_versions_and_the_way_back(api: ControlApi) -> None:
     assert decode_weights(place.read_now(one) or b"").header.name == "own-1"
 
 
+async def test_what_was_left_is_not_gone_back_to(api: ControlApi) -> None:
+    for number in (1, 2):
+        await upload(api, make_weights(number)[1])
+    assert (await api.post("/classifiers/own/rollback", 200))["version"] == 1
+    await upload(api, make_weights(3)[1])
+    # What served before the third was the first; the second had been left.
+    assert (await api.post("/classifiers/own/rollback", 200))["version"] == 1
+    # By its number it may be had all the same, and counts again.
+    assert (await api.post("/classifiers/own/rollback", 200, version=2))["version"] == 2
+    await upload(api, make_weights(4)[1])
+    assert (await api.post("/classifiers/own/rollback", 200))["version"] == 2
+
+
 async def test_below_the_first_upload_is_what_is_shipped_under_the_name(api: ControlApi) -> None:
     name = SHIPPED.stem
     place = FileWeights(api.snapshot_path.parent)

@@ -327,3 +327,37 @@ async def test_weights_that_came_last_go_back_first(
     await watch.close()
     assert api.snapshot().classifiers["shadowed"].version == 1
     assert (await made_by(api, route))[0] == ("rollback", [0.3])
+
+
+async def test_with_another_classifier_all_begins_anew_and_goes_back_together(
+    api: ControlApi, module_database_url: str
+) -> None:
+    """The threshold before means nothing by the new classifier's scores, nor do scores of before."""
+    await upload(api, "other", 5)
+    route = await shadowed(api, quality_floor=0.9, min_samples=50, window_hours=1)
+    add_scores(module_database_url, route, 60, scores=(-0.8, -0.2))
+    (status,) = (await api.get("/shadow", route=route["name"]))["data"]
+    assert status["pairs"][0]["samples"] == 60
+    route["tiers"]["classifier"] = "other"
+    await set_thresholds(api, route, 0.9)
+    add_scores(module_database_url, route, 60, scores=(0.6, 0.9))
+    (status,) = (await api.get("/shadow", route=route["name"]))["data"]
+    assert (status["pairs"][0]["samples"], status["score_drift"]) == (60, None)
+    watch = make_watch(api)
+    await watch.look()
+    await watch.close()
+    tiers = (await api.get(f"/routes/{route['id']}"))["tiers"]
+    assert (tiers["classifier"], tiers["thresholds"]) == (None, [0.25])
+    assert (await made_by(api, route))[0] == ("rollback", [0.25])
+
+
+async def test_new_weights_are_no_drift(api: ControlApi, module_database_url: str) -> None:
+    await upload(api, "drifting", 6)
+    route = await shadowed(api, min_samples=20, window_hours=1)
+    route["tiers"]["classifier"] = "drifting"
+    await set_thresholds(api, route, 0.9)
+    add_scores(module_database_url, route, 40, scores=(-0.8, -0.2))
+    await upload(api, "drifting", 7)
+    add_scores(module_database_url, route, 40, scores=(0.2, 0.8))
+    (status,) = (await api.get("/shadow", route=route["name"]))["data"]
+    assert (status["pairs"][0]["samples"], status["score_drift"]) == (40, None)

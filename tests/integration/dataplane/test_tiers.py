@@ -171,6 +171,8 @@ def test_a_request_names_its_tier(tiers: Tiers) -> None:
     named = {"headers": {"x-forebay-tier": "small"}, "metadata": {"forebay_tier": "large"}}
     assert tiers.serve(user(HARD), **named) == ("small", "override")
     assert tiers.serve(user(EASY), metadata={"other": "x"})[0] == "small"
+    nothing = {"headers": {"x-forebay-tier": ""}, "metadata": {"forebay_tier": ""}}
+    assert tiers.serve(user(fresh(EASY)), **nothing)[0] == "small"  # a client's unset variable
     for wrong, param in (
         ({"headers": {"x-forebay-tier": "huge"}}, "x-forebay-tier"),
         ({"metadata": {"forebay_tier": "huge"}}, "metadata.forebay_tier"),
@@ -261,6 +263,11 @@ def test_what_cannot_be_done_goes_up(tiers: Tiers) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     seen = {"role": "user", "content": [{"type": "text", "text": EASY}, image]}
     assert tiers.serve(seen) == ("large", "capability")
+    tiers.publish(deployments={"small": {"capabilities": Capabilities(features=("chat", "tools"))}})
+    asking = {"type": "object", "properties": {"image_url": {"type": "string"}}}  # is no image
+    named = [{"type": "function", "function": {"name": "f", "parameters": asking}}]
+    assert tiers.serve(user(fresh(EASY)), tools=named)[0] == "small"
+    tiers.publish(deployments=plain)
     assert tiers.serve(user(EASY), tools=tools, headers={"x-forebay-tier": "small"}) == (
         "large",
         "capability",

@@ -163,8 +163,18 @@ def test_damaged_or_foreign_weights_are_refused() -> None:
     other = msgspec.structs.replace(make_header(), figures=("other", *FIGURES[1:]))
     narrow = msgspec.structs.replace(make_header(), means=FLAT[1:])
     lost = msgspec.structs.replace(make_header(), groups=(Group("x", 1, FLAT, FLAT, 1.0),))
+    group = make_header().groups[0]
+    uneven = [  # what a prediction would divide by, and more than it has time for
+        msgspec.structs.replace(make_header(), deviations=(0.0, *(1.0,) * (WIDTH - 1))),
+        make_header(limit=0.0),
+        msgspec.structs.replace(
+            make_header(), groups=(msgspec.structs.replace(group, spread=FLAT),)
+        ),
+        msgspec.structs.replace(make_header(), groups=(group,) * 65),
+    ]
     for wrong in (
         b"",
+        *(encode_weights(header, make_table({}, {})) for header in uneven),
         encode_weights(lost, make_table({}, {})),
         bytes(flipped),
         data[:-40],

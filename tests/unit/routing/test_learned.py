@@ -26,7 +26,13 @@ from routing.learned.curve import (
     sample_curve,
 )
 from routing.learned.evaluate import evaluate
-from routing.learned.judged_prompts import DataError, JudgedPrompt, read_judged_prompts
+from routing.learned.judged_prompts import (
+    DataError,
+    JudgedPrompt,
+    fold_of,
+    group_questions,
+    read_judged_prompts,
+)
 from routing.learned.target_error import TargetError
 from routing.learned.targets import make_targets
 from tests.unit.routing.test_complexity import make_predictor
@@ -215,6 +221,31 @@ def test_a_wrong_file_is_told_in_a_sentence(
     path.write_bytes(content)
     with pytest.raises(DataError, match=told):
         read_judged_prompts(path)
+
+
+def test_what_a_table_writes_for_nothing_is_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    names = ("id", "dataset", "category", "stem_hash", "split", "weak_model", "strong_model")
+    lines = [{"prompt": f"x {n}", "weak_score": 0, "strong_score": 1} for n in range(9)]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    without = read_judged_prompts(path)
+    for nothing in (float("nan"), None, ""):
+        path.write_text(
+            "\n".join(json.dumps({**line, **dict.fromkeys(names, nothing)}) for line in lines)
+        )
+        assert read_judged_prompts(path) == without
+    path.write_text(json.dumps({**lines[0], "stem_hash": "\ud800", "dataset": "\ud800"}))
+    (row,) = read_judged_prompts(path)
+    assert (row.dataset.encode(), fold_of(row.stem) in range(5)) == (b"?", True)
+
+
+def test_a_text_is_one_question_under_whatever_stem() -> None:
+    def row(prompt: str, stem: str) -> JudgedPrompt:
+        return JudgedPrompt("1", "toy", "", prompt, 0.0, 1.0, "train", stem)
+
+    rows = [row("What is 2?", "b"), row("what  is 2?\n", "a"), row("What is 3?", "b")]
+    assert group_questions(rows) == ["a", "a", "b"]
+    assert group_questions(rows[::-1]) == ["b", "a", "a"]
 
 
 def test_no_parquet_is_told_in_a_sentence(tmp_path: Path) -> None:

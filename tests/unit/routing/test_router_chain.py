@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from gateway.cli.router import app
 from routing.complexity.predictor import read_weights
 
 pytest.importorskip("torch", reason="training needs torch: pip install forebay[train]")
+
+from routing.learned.make_weights import join_least
 
 runner = CliRunner()
 HARD = ("prove", "derive", "theorem", "integral")
@@ -151,6 +154,59 @@ def test_a_small_set_learns_nothing_and_length_decides(
     assert short.score < longer.score
 
 
+def test_many_small_datasets_are_learned_from_as_one(tmp_path: Path) -> None:
+    """Each has one kind of prompt only: what can be learned is which of them needs the large model."""
+    words = [*HARD, *EASY] * 2
+    lines = [
+        make_line(number, dataset=f"{place}-{word}", prompt=f"Please {word} item {number}.")
+        | {"weak_score": int(word in EASY) if number % 9 else number % 2}
+        for place, word in enumerate(words)
+        for number in range(40)
+    ]
+    _, summary = train(write(tmp_path / "small.jsonl", lines))
+    (pair,) = summary["pairs"].values()
+    assert pair["learned_from"] == ["16 small datasets"]
+    assert pair["held_out"]["16 small datasets"]["classifier"] > 0.7
+
+
+def test_of_many_groups_the_rarest_are_joined() -> None:
+    names = [f"d{number}" for number in range(9) for _ in range(number + 1)]
+    joined = join_least(names, 4)
+    assert sorted({*joined}) == ["d6", "d7", "d8", "others"]
+    assert joined.count("others") == 1 + 2 + 3 + 4 + 5 + 6
+    assert join_least(names, 9) == names
+
+
+def test_what_looks_like_what_was_learned_is_learned_from_too(tmp_path: Path) -> None:
+    """It is scored by it all the same; of this one alone nothing could be said."""
+    lines = [make_line(number, split="train") for number in range(320)]
+    alike = [
+        make_line(n, dataset="alike", split="train", weak_score=n % 3 // 2) for n in range(310)
+    ]
+    other = [
+        make_line(
+            n, dataset="other", split="train", weak_score=n % 3 // 2, prompt="1 + 1\n" * (n + 9)
+        )
+        for n in range(310)
+    ]
+    _, summary = train(write(tmp_path / "alike.jsonl", lines + alike + other))
+    (pair,) = summary["pairs"].values()
+    assert (pair["learned_from"], pair["also_learned_from"]) == (["toy"], ["alike"])
+
+
+def test_a_text_that_comes_again_is_no_proof(tmp_path: Path) -> None:
+    """Labels are noise; every text stands four times in the file, under a stem of its own."""
+    drawn = random.Random(5)
+    lines = [
+        {**line, "id": f"{number} {copy}", "stem_hash": f"{number} {copy}", "split": "train"}
+        for number in range(150)
+        for line in [make_line(number, weak_score=drawn.randrange(2), prompt=f"case n{number}")]
+        for copy in range(4)
+    ]
+    _, summary = train(write(tmp_path / "again.csv", lines))
+    assert not summary["has_learned"]
+
+
 @pytest.mark.parametrize("prompt", ["...", "\ud800"])
 def test_prompts_without_a_word_do_no_harm(prompt: str, tmp_path: Path) -> None:
     lines = [make_line(number, prompt=prompt * (number + 1)) for number in range(40)]
@@ -162,7 +218,7 @@ def test_prompts_without_a_word_do_no_harm(prompt: str, tmp_path: Path) -> None:
     [
         ({"weak_score": 1, "strong_score": 1}, "the large model is better in none"),
         ({"weak_score": 1, "strong_score": 0}, "the large model is better in none"),
-        ({"split": "test"}, "no rows of this dataset"),
+        ({"split": "test"}, r"no rows of this dataset, pair and split \(train\)"),
         ({"weak_score": "good"}, "row 1: weak_score is not a number"),
         ({"prompt": ""}, "row 1 has no prompt"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.routing import __main__ as bench
+from benchmarks.routing.smooth_labels import smooth
 from gateway.cli.errors import CliError
 from gateway.cli.router import app
 from gateway.cli.routes import app as routes
@@ -116,10 +117,28 @@ def test_weights_that_learned_nothing_are_called_the_length_rule(
     assert "toy/../x: test learned nothing; its figures are the length rule's alone" in shown
 
 
+def test_prompts_that_may_have_been_trained_on_are_told(
+    judged: Path, weights: Path, tmp_path: Path
+) -> None:
+    told = "stand in rows of train; weights trained on those look better here than they are"
+    assert told not in run("evaluate", judged, "--weights", weights)
+    again = json.loads(judged.read_text().splitlines()[30])
+    lines = [{**again, "prompt": again["prompt"].upper() + " ", "split": "test", "stem_hash": "x"}]
+    path = tmp_path / "again.jsonl"
+    path.write_text(judged.read_text() + "\n" + json.dumps(lines[0]))
+    assert f"toy/../x: 1 of its 31 prompts {told}" in run("evaluate", path, "--weights", weights)
+    shown = run("evaluate", judged, "--weights", weights, "--split", "train")
+    assert f"toy/../x: 10 of its 10 prompts {told}" in shown
+
+
 def test_calibrate(judged: Path, weights: Path) -> None:
     found = json.loads(run("calibrate", judged, "--weights", weights, "--quality", "1"))
     assert found["large_share"] == 0.5
-    assert found["prompts"] == 40
+    assert found["prompts"] == 30  # not those of train
+    words = ["calibrate", str(judged), "--weights", str(weights), "--split", "train", "--cost", "1"]
+    result = runner.invoke(app, words)
+    assert json.loads(result.stdout)["prompts"] == 10
+    assert "warning: weights that were trained on these rows look better" in result.stderr
     with pytest.raises(CliError, match="one target"):
         run("calibrate", judged, "--weights", weights)
 
@@ -189,6 +208,11 @@ def test_the_benchmark_on_a_few_rows(
     assert f"MISSED  {fixed[0]}" in capsys.readouterr().out
 
 
+def test_labels_are_smoothed_to_the_pairs_mean() -> None:
+    assert smooth([0.0, 1.0], [0.8, 0.8]) == [0.25, 0.75]
+    assert smooth([1.0, 1.0, 0.0], [1.0, 0.0, 0.0]) == [1.0, 0.5, 0.0]  # none above 1
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "-x", "x" * 101, "a\n"])
 def test_a_name_that_is_none_is_told_before_anything_is_asked(name: str, weights: Path) -> None:
     with pytest.raises(CliError, match=r"--name: .* is no classifier's name"):
@@ -213,5 +237,5 @@ def test_a_score_that_is_no_number_is_called_by_its_option(option: str, value: s
 
 
 def test_the_shipped_weights_are_those_of_the_model_card() -> None:
-    card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
-    assert read_weights(SHIPPED).digest in card
+    for path in list_shipped().values():
+        assert read_weights(path).digest in path.with_suffix(".md").read_text(encoding="utf-8")
