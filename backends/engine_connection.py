@@ -19,6 +19,7 @@ class ConnectionOwner(Protocol):
     """What a connection needs of its pool."""
 
     writes: WriteQueue
+    last_received_at: float  # on any of its connections; the event loop's clock
 
     def forget(self, connection: EngineConnection) -> None:
         """Drop an idle connection that the engine closed."""
@@ -101,7 +102,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             self.close()
             return
         self._has_started = True
-        self.last_received_at = self._loop.time()
+        self.last_received_at = self._endpoint.last_received_at = self._loop.time()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):

@@ -41,6 +41,7 @@ class Endpoint:
         "_port",
         "_tls",
         "in_flight",
+        "last_received_at",
         "prefix",
         "request_headers",
         "writes",
@@ -75,6 +76,7 @@ class Endpoint:
             headers += f"authorization: Bearer {secret}\r\n"
         self.request_headers = headers.encode("latin-1")
         self.in_flight = 0
+        self.last_received_at = 0.0  # on any connection; the event loop's clock
         self.writes = writes
 
     def take_idle(self) -> EngineConnection | None:

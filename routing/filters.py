@@ -91,7 +91,7 @@ def find_obstacle(
         obstacle = _find_breaker_obstacle(view, now)
     if obstacle is not None:
         return obstacle
-    if _is_full(view):
+    if is_full(view):
         return Obstacle.FULL
     return Obstacle.NO_WEIGHT if view.weight <= 0.0 else None
 
@@ -119,7 +119,8 @@ def are_all_broken(views: Sequence[LoadView], now: float) -> bool:
     )
 
 
-def _is_full(view: LoadView) -> bool:
+def is_full(view: LoadView) -> bool:
+    """Tell whether it has as many requests of ours as it may, or its engine no room for another."""
     limit = view.max_in_flight
     if limit is not None and view.in_flight >= limit:
         return True

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from backends.http_pool import Endpoint
 from backends.vllm.model_list import EngineFacts
 from routing.agent_watch import AgentWatch
-from routing.replica_watch import ProbedView, ProbeTimes, ReplicaWatch
+from routing.replica_watch import Lines, ProbedView, ProbeTimes, ReplicaWatch
 
 PROBES_PER_SECOND = 100.0
 
@@ -43,6 +43,7 @@ class Prober:
         agent: Endpoint | None = None,
         keep_warm_seconds: float | None = None,
         model: str | None = None,
+        lines: Lines | None = None,
     ) -> ReplicaWatch:
         """Watch a replica from now on, in the place of an earlier watch of the same id.
 
@@ -50,7 +51,8 @@ class Prober:
         ``on_facts`` is called with what the engine serves, whenever that changed. ``agent``: of the
         process that starts and stops the engine; it is told ``keep_warm_seconds``. Both endpoints
         are the watch's own from now on: it closes their connections at its end. ``model``: the name
-        that the engine must list; None: it is not looked for.
+        that the engine must list; None: it is not looked for. ``lines``: on which requests get their
+        answers from the engine; None: nobody listens there.
         """
         self.forget(replica_id)
         found = ReplicaWatch(
@@ -61,6 +63,7 @@ class Prober:
             on_facts=on_facts,
             times=self._times,
             model=model,
+            lines=lines,
             agent=None
             if agent is None
             else AgentWatch(

@@ -11,11 +11,13 @@ sleeping                  a probe is answered, the engine says it is awake    re
 any                       a probe is answered, the engine says it sleeps      sleeping
 ready, saturated          3 probes fail in a row, no request succeeds         starting if the last
                           between them                                        said 503, else failed
+ready, saturated          2 are not answered, and streams have stopped        failed
 starting                  refused, or 503                                     starting, for as long
                                                                               as a start may take
 starting                  that is over, or 3 other failures in a row          failed
 failed                    503 after another failure: somebody loads a model   starting
 starting, failed          a request succeeds                                  ready
+failed                    a probe is not answered, and requests got bytes     ready
 sleeping                  probes fail; we had it stopped                      sleeping
 sleeping                  3 probes fail in a row; we had not                  failed
 any                       we have it started or woken                         starting
@@ -27,7 +29,9 @@ any                       the Snapshot or the engine says that it drains      dr
 
 A probe fails alone often enough: one is slow while the engine reads a long prompt. So a success of
 traffic since the probe before starts the row anew, and a slow health check never takes a replica
-out that serves. While we wait for an engine to wake, that it still sleeps is no news.
+out that serves, be it only a stream that goes on. Where a stream that had begun has stopped as well,
+two unanswered probes in a row are enough: an engine that is merely busy goes on with its streams.
+While we wait for an engine to wake, that it still sleeps is no news.
 
 A replica becomes **saturated** when two probes in a row find requests waiting inside it while it
 runs nine tenths of the most that it ran lately, or when its KV cache is 95 % full; **ready** again
@@ -45,6 +49,7 @@ from enum import Enum, auto
 from routing.types import ReplicaState
 
 FAILED_PROBES = 3
+_FROZEN_PROBES = 2  # unanswered, while a stream that had begun gives nothing more
 START_LIMIT_SECONDS = 1800.0  # a large model from a cold disk
 _FULL_KV = 0.95
 _ROOMY_KV = 0.90
@@ -66,6 +71,24 @@ class Health(Enum):
     SILENT = auto()  # not within the time
 
 
+_NO_HEALTH = (404, 405, 501)  # of an engine without that address, which other servers lack
+
+
+def read_health(status: int) -> Health:
+    """Return what an answer to ``/health`` with this status says."""
+    if 200 <= status < 300 or status in _NO_HEALTH:
+        return Health.OK
+    return Health.NOT_READY if status == 503 else Health.ERROR
+
+
+class Traffic(Enum):
+    """What requests got of the engine while it was asked for its health."""
+
+    NOTHING_TOLD = auto()  # none that would have got something of a sound one, for all we know
+    HEARD = auto()  # something
+    STOPPED = auto()  # nothing, and some had begun to get their answer
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """One probe; None where the engine did not say."""
@@ -76,6 +99,7 @@ class ProbeResult:
     waiting: int | None = None
     kv_usage: float | None = None
     is_asleep: bool | None = None
+    traffic: Traffic = Traffic.NOTHING_TOLD
 
 
 def judge_once(probe: ProbeResult) -> ReplicaState:
@@ -137,6 +161,11 @@ class ReplicaTracker:
     def is_in_doubt(self) -> bool:
         """Whether the next probe should come soon: the last failed, and it is not decided yet."""
         return 0 < self.failed_probes < FAILED_PROBES and self._base in _SERVING
+
+    @property
+    def is_doubted_silent(self) -> bool:
+        """Whether it is in doubt because the last probe was not answered."""
+        return self.is_in_doubt and self._last_health is Health.SILENT
 
     @property
     def is_silent(self) -> bool:
@@ -215,16 +244,26 @@ class ReplicaTracker:
         health = probe.health
         if health is Health.REFUSED:
             self._does_engine_drain = False  # what drained is gone
+        is_silent = health is Health.SILENT
+        if is_silent and probe.traffic is Traffic.HEARD:  # it lives, and has no time for us
+            self.failed_probes = 0
+            if self._base is ReplicaState.FAILED:
+                self._become_ready()
+            if self._base in _SERVING:
+                return
         if not self._has_news and self._base is ReplicaState.READY:
             self._start(probe.at)
             return
         self.failed_probes += 1
+        limit = FAILED_PROBES
+        if is_silent and probe.traffic is Traffic.STOPPED and self._last_health is Health.SILENT:
+            limit = _FROZEN_PROBES
         if self._base is ReplicaState.STARTING:
             self._observe_slow_start(probe)
         elif self._base is ReplicaState.FAILED:
             if health is Health.NOT_READY and self._last_health is not Health.NOT_READY:
                 self._start(probe.at)
-        elif self.failed_probes >= FAILED_PROBES and not self.is_stopped:
+        elif self.failed_probes >= limit and not self.is_stopped:
             if health is Health.NOT_READY and self._base in _SERVING:
                 self._start(probe.at)
             else:

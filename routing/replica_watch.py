@@ -17,26 +17,22 @@ from typing import Protocol
 
 import msgspec
 
-from backends.errors import (
-    BackendError,
-    BackendTimeoutError,
-    ConnectError,
-    ConnectTimeoutError,
-)
+from backends.errors import BackendError
 from backends.http_pool import Endpoint
 from backends.vllm.ask import ask
 from backends.vllm.metrics import NO_METRICS, EngineMetrics, parse_metrics
 from backends.vllm.model_list import EngineFacts, parse_model_list
 from routing.agent_watch import AgentWatch
-from routing.replica_state import Health, ProbeResult, ReplicaTracker
+from routing.ask_health import ask_health
+from routing.replica_state import Health, ProbeResult, ReplicaTracker, Traffic
 from routing.types import ReplicaState
 
 _FACTS_SECONDS = 60.0
 _MISSING_MODEL_SECONDS = 5.0  # until an engine is asked again that does not list our model
 _UNTOLD_SECONDS = 60.0  # what an engine does not have (404) is asked for again so much later
 _DOUBT_SHARE = 0.25  # of the interval, until it is clear whether a replica has failed
+_DOUBT_PATIENCE = 0.5  # of the time that a question has, once one was not answered in all of it
 _JITTER = 0.1
-_NO_HEALTH = (404, 405, 501)  # of an engine without that address, which other servers lack
 _SOONEST_SECONDS = 0.05  # between two probes, however many requests fail meanwhile
 _SMALL_BYTES = 64 * 1024
 _MODELS_BYTES = 1024 * 1024
@@ -58,10 +54,18 @@ class ProbedView(Protocol):
     kv_capacity_tokens: int | None
     loaded_adapters: frozenset[str] | None
     probed_at: float | None  # the event loop's clock
+    in_flight: int
+    waiting_requests: int  # of them, those without a first token
 
     @property
     def is_draining(self) -> bool:
         """Whether the Snapshot says that it drains."""
+
+
+class Lines(Protocol):
+    """The connections that requests have to a replica."""
+
+    last_received_at: float  # anything, on any of them; the event loop's clock
 
 
 class _SleepState(msgspec.Struct):
@@ -93,9 +97,11 @@ class ReplicaWatch:
         times: ProbeTimes,
         agent: AgentWatch | None = None,
         model: str | None = None,
+        lines: Lines | None = None,
     ) -> None:
         self.replica_id = replica_id
         self._model = model
+        self._lines = lines
         self.facts: EngineFacts | None = None
         self.metrics: EngineMetrics = NO_METRICS
         self.task: asyncio.Task[None] | None = None
@@ -183,7 +189,10 @@ class ReplicaWatch:
     async def probe(self) -> None:
         """Ask once, and write what was said."""
         loop = asyncio.get_running_loop()
-        health = await self._ask_health()
+        begun_at = loop.time()
+        share = _DOUBT_PATIENCE if self._tracker.is_doubted_silent else 1.0
+        health = await ask_health(self._endpoint, self._times.timeout_seconds * share)
+        traffic = self._hear_traffic(begun_at)
         metrics, is_asleep = NO_METRICS, None
         if self._agent is not None:
             if health is Health.OK:
@@ -204,12 +213,16 @@ class ReplicaWatch:
             if is_asleep is None and self.wants_sleep_state:
                 is_asleep = await self._ask_sleep_state()
         now = loop.time()
-        self._write(
-            ProbeResult(now, health, metrics.running, metrics.waiting, metrics.kv_usage, is_asleep),
-            metrics,
-        )
+        load = (metrics.running, metrics.waiting, metrics.kv_usage)
+        self._write(ProbeResult(now, health, *load, is_asleep, traffic), metrics)
         if health is Health.OK and not is_asleep and now >= self._facts_due_at:
             await self._ask_facts()
+
+    def _hear_traffic(self, since: float) -> Traffic:
+        if self._lines is not None and self._lines.last_received_at >= since:
+            return Traffic.HEARD
+        has_begun = self._view.in_flight > self._view.waiting_requests
+        return Traffic.STOPPED if has_begun else Traffic.NOTHING_TOLD
 
     def _write(self, result: ProbeResult, metrics: EngineMetrics) -> None:
         view, before = self._view, self._view.state
@@ -230,19 +243,6 @@ class ReplicaWatch:
     def _log_change(self, before: ReplicaState) -> None:
         if self._view.state is not before:
             _log.info("replica %s: %s, was %s", self.replica_id, self._view.state, before)
-
-    async def _ask_health(self) -> Health:
-        try:
-            status, _ = await self._get("/health", _SMALL_BYTES)
-        except (BackendTimeoutError, ConnectTimeoutError):
-            return Health.SILENT
-        except ConnectError:
-            return Health.REFUSED
-        except BackendError:
-            return Health.ERROR
-        if 200 <= status < 300 or status in _NO_HEALTH:
-            return Health.OK
-        return Health.NOT_READY if status == 503 else Health.ERROR
 
     async def _ask_metrics(self) -> EngineMetrics:
         """Return the engine's metrics; none of one that has none, which is no failure."""

@@ -19,6 +19,7 @@ The billing worker takes it from there.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ from gateway.dataplane.read_request import (
     read_body,
     without_mark,
 )
+from gateway.dataplane.request_log.line import RefusedRequest
 from gateway.dataplane.shadow.runner import begin_look, sample_request, tap_answer
 from gateway.dataplane.standing import add_standing, count_replay
 from gateway.dataplane.try_routes import try_routes
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from gateway.dataplane.plane import DataPlane
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.dataplane.shadow.sample import Sample
+    from gateway.openai_schema.requests import GenerationRequest
+    from gateway.snapshot.model import ApiKeyEntry
 
 # We have tried elsewhere already: SDKs that do so by themselves would multiply it.
 _NO_MORE_RETRIES = b"x-should-retry: false\r\n"
@@ -74,6 +78,7 @@ async def serve_generation(
     table = plane.serving_table()
     caller = authenticate(exchange.headers, table)
     route: ServedRoute | None = None
+    wanted: GenerationRequest | None = None
     try:
         body = await read_body(exchange, plane.config.max_body_bytes)
         try:
@@ -99,7 +104,50 @@ async def serve_generation(
             )
     except ApiError as error:
         add_standing(error, plane, caller, route)
+        _log_refusal(
+            plane,
+            error,
+            caller,
+            route=route,
+            wanted=wanted,
+            endpoint=endpoint,
+            request_id=request_id,
+            arrived_at_us=arrived_at_us,
+        )
         raise
+
+
+def _log_refusal(
+    plane: DataPlane,
+    error: ApiError,
+    caller: ApiKeyEntry,
+    *,
+    route: ServedRoute | None,
+    wanted: GenerationRequest | None,
+    endpoint: str,
+    request_id: str,
+    arrived_at_us: int,
+) -> None:
+    """Put a known Caller's refused request into the request log, if there is one."""
+    if plane.request_log is None:
+        return
+    plane.request_log.refused(
+        RefusedRequest(
+            request_id=request_id,
+            organization_id=caller.organization_id,
+            project_id=caller.project_id,
+            api_key_id=caller.id,
+            endpoint=endpoint,
+            is_stream=None if wanted is None else bool(wanted.stream),
+            # A name that nothing has may be any text.
+            requested_route=None if wanted is None or route is None else wanted.model,
+            route=None if route is None else route.route.name,
+            http_status=error.status,
+            error_code=error.code,
+            arrived_at_us=arrived_at_us,
+            refused_at_us=time.time_ns() // 1000,
+        )
+    )
 
 
 async def generate(plane: DataPlane, arrival: Arrival, exchange: HttpExchange) -> None:

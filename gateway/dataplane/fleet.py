@@ -19,7 +19,7 @@ from backends.vllm.model_list import EngineFacts
 from gateway.dataplane.fair_queue import share_of_capacity
 from gateway.dataplane.http.head import HeaderLines, header_lines
 from gateway.snapshot.model import Deployment, Replica
-from routing.filters import find_obstacle
+from routing.filters import find_obstacle, is_full
 from routing.load_view import LoadView
 from routing.picker import Decision, FleetMemory, choose
 from routing.prober import Prober
@@ -32,6 +32,8 @@ _PATHS = {
     "completions": "/v1/completions",
     "embeddings": "/v1/embeddings",
 }
+
+_SERVING = (ReplicaState.READY, ReplicaState.SATURATED)
 
 _RNG = random.Random()  # noqa: S311 - spreads load, guards nothing
 
@@ -78,21 +80,50 @@ class Fleet:
             tried=tried,
         )
 
-    @property
-    def is_asleep(self) -> bool:
-        """Whether no replica can serve before one of them is woken."""
-        usable = [view for view in self.views if not view.is_draining]
-        return bool(usable) and all(view.state is ReplicaState.SLEEPING for view in usable)
+    def is_asleep(self, now: float) -> bool:
+        """Tell whether no replica is known to work and one sleeps: to wake it is the best hope."""
+        return self._has_sleeper and not any(_works(view, now) for view in self.views)
 
-    async def is_asleep_after_all(self) -> bool:
+    def is_growth_due(self, now: float) -> bool:
+        """Tell whether one sleeps while all that work are as busy as they can be."""
+        return self._has_sleeper and not any(
+            view.state is ReplicaState.READY and _works(view, now) and not is_full(view)
+            for view in self.views
+        )
+
+    @property
+    def _has_sleeper(self) -> bool:
+        return any(
+            view.state is ReplicaState.SLEEPING and not view.is_draining for view in self.views
+        )
+
+    def list_sleepers(self) -> list[Replica]:
+        """Return those that sleep and do not drain."""
+        asleep = {one.replica_id for one in self.views if one.state is ReplicaState.SLEEPING}
+        replicas = self.deployment.replicas
+        return [one for one in replicas if one.id in asleep and not one.is_draining]
+
+    def list_to_wake(self) -> list[Replica]:
+        """Return those of which the first that can be is to be woken: first who sleeps."""
+        sleepers = self.list_sleepers()
+        replicas = self.deployment.replicas
+        return sleepers + [one for one in replicas if not one.is_draining and one not in sleepers]
+
+    async def is_asleep_after_all(self, now: float) -> bool:
         """Ask again, of a fleet that nobody could be reached of: it may sleep since the last probe."""
         if not self.may_sleep:
             return False
         watches = [replica.watch for replica in self.replicas.values() if replica.watch is not None]
         await asyncio.gather(*(watch.probe_again() for watch in watches))
         if watches:
-            return self.is_asleep
+            return self.is_asleep(now)
         return any(not view.is_draining for view in self.views)  # nobody probes: waking them tells
+
+
+def _works(view: LoadView, now: float) -> bool:
+    breaker = view.breaker
+    is_open = breaker.open_until is not None and not breaker.is_allowing(now)
+    return view.state in _SERVING and not view.is_draining and not is_open
 
 
 class FleetRegistry:
@@ -141,7 +172,7 @@ class FleetRegistry:
             heads = {name: _request_head(endpoint, path) for name, path in _PATHS.items()}
             view = self._view_of(deployment, replica)
             line = header_lines([("x-forebay-replica", replica.id)])
-            watch = self._watch_of(deployment, replica, view, memory)
+            watch = self._watch_of(deployment, replica, view, memory, endpoint)
             served[replica.id] = ServedReplica(replica.id, endpoint, heads, line, view, watch)
         views = tuple(replica.view for replica in served.values())
         may_sleep = deployment.sleep.keep_warm_seconds is not None or any(
@@ -203,7 +234,12 @@ class FleetRegistry:
         return view
 
     def _watch_of(
-        self, deployment: Deployment, replica: Replica, view: LoadView, memory: FleetMemory
+        self,
+        deployment: Deployment,
+        replica: Replica,
+        view: LoadView,
+        memory: FleetMemory,
+        lines: Endpoint,
     ) -> ReplicaWatch | None:
         """Have the replica probed, anew if its address or what is asked has changed."""
         if self._prober is None:
@@ -245,6 +281,7 @@ class FleetRegistry:
             keep_warm_seconds=deployment.sleep.keep_warm_seconds,
             # An admin's word that it is an adapter of the engines counts more than their list.
             model=None if model in (told.adapters or ()) else model,
+            lines=lines,
         )
 
 

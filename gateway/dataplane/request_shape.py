@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import msgspec
+
 from gateway.dataplane.estimate import Guess, max_output_tokens
 from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import ChatCompletionRequest
@@ -28,6 +30,17 @@ _NOTHING: frozenset[str] = frozenset()
 _ANY = RequestShape(0, 0)  # where there is nothing to choose
 _PROMPT_KEYS = (b'"messages"', b'"prompt"')
 _IMAGE_MARKS = (b'"image_url"', b'"input_image"')
+
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw()
+
+
+class _Messages(msgspec.Struct):
+    messages: list[_Message]
+
+
+_decode_messages = msgspec.json.Decoder(_Messages).decode
 
 
 def shape_of(
@@ -122,11 +135,19 @@ def _needs_of(arrival: Arrival) -> frozenset[str]:
         form = wanted.response_format
         if form is not None and bytes(form.get("type", b"")) == b'"json_schema"':
             needs.append("json_schema")
-        if any(mark in arrival.body for mark in _IMAGE_MARKS):
+        if has_image(arrival.body):
             needs.append("vision")
     elif isinstance(wanted, EmbeddingRequest):
         needs = ["embeddings"]
     return frozenset(needs)
+
+
+def has_image(body: bytes) -> bool:
+    """Tell whether a chat's messages hold an image; a tool's parameter may have the same name."""
+    if not any(mark in body for mark in _IMAGE_MARKS):
+        return False
+    contents = [bytes(message.content) for message in _decode_messages(body).messages]
+    return any(mark in content for content in contents for mark in _IMAGE_MARKS)
 
 
 def _session_of(arrival: Arrival, headers: RequestHeaders) -> bytes | None:

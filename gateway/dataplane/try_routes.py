@@ -20,7 +20,7 @@ from gateway.dataplane.engine_errors import CONTEXT_CODE
 from gateway.dataplane.failures import MAX_ATTEMPTS, Failure, outcome_of, read_failure
 from gateway.dataplane.receive_reply import receive_reply
 from gateway.dataplane.request_shape import shape_of, trace_lines
-from gateway.dataplane.wait_awake import wait_awake
+from gateway.dataplane.wait_awake import wait_awake, wake_as_needed
 from gateway.dataplane.wait_turn import wait_turn
 from gateway.errors import ApiError, UnavailableError
 from routing.backoff import backoff_seconds
@@ -125,8 +125,8 @@ async def try_route(
     was_woken = False
     soonest: float | None = None  # that a busy engine asked to be tried again, seconds
     try:
-        if fleet.may_sleep and fleet.is_asleep:
-            await wait_awake(plane, request, exchange)
+        if fleet.may_sleep:
+            await wake_as_needed(plane, request, exchange)
         if route.queue is not None:
             slot = await wait_turn(plane, request, route.queue, exchange)
         while True:
@@ -135,7 +135,8 @@ async def try_route(
                 answer = await receive_reply(plane, arrival, request, exchange, connection)
             except (ApiError, BackendError) as error:
                 is_unreached = isinstance(error, NoReplicaError | EngineAsleepError)
-                if is_unreached and not was_woken and await fleet.is_asleep_after_all():
+                now = request.clock()
+                if is_unreached and not was_woken and await fleet.is_asleep_after_all(now):
                     request.end_attempt(Outcome.NOTHING)
                     was_woken = True
                     tried.clear()

@@ -14,6 +14,23 @@ if TYPE_CHECKING:
     from gateway.dataplane.plane import DataPlane
 
 
+async def wake_as_needed(plane: DataPlane, request: ActiveRequest, exchange: HttpExchange) -> None:
+    """Wait for a deployment that sleeps; where all that work are busy, begin to wake one more.
+
+    Raises as :func:`wait_awake`.
+    """
+    fleet, now = request.route.fleet, request.clock()
+    if fleet.is_asleep(now):
+        await wait_awake(plane, request, exchange)
+    elif fleet.is_growth_due(now):
+        limit_seconds = fleet.deployment.sleep.wake_limit_seconds
+        plane.waker.wake_another(
+            fleet.deployment.id,
+            fleet.list_sleepers(),
+            lambda replica: plane.fleets.expect_start(replica.id, limit_seconds),
+        )
+
+
 async def wait_awake(plane: DataPlane, request: ActiveRequest, exchange: HttpExchange) -> None:
     """Return when a replica of ``request.route`` is awake.
 
@@ -25,7 +42,7 @@ async def wait_awake(plane: DataPlane, request: ActiveRequest, exchange: HttpExc
     waking = asyncio.ensure_future(
         plane.waker.wake(
             deployment.id,
-            [replica for replica in deployment.replicas if not replica.is_draining],
+            request.route.fleet.list_to_wake(),
             deployment.sleep.wake_limit_seconds,
             keeper,
         )

@@ -1,4 +1,4 @@
-"""Step 4b: wake a deployment of which every replica sleeps, and wait for it.
+"""Step 4b: wake a deployment of which no replica works and one sleeps, and wait for it.
 
 One wake a deployment and worker, however many requests want it; across workers and hosts the agent
 of the engine sees to that. The wake goes on when whoever asked for it has left or has waited long
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from backends.errors import BackendError
@@ -25,6 +25,8 @@ _LOG = logging.getLogger("forebay.dataplane.wake")
 
 # Told to clients while nobody has measured a wake: most engines take longer, none much less.
 _UNKNOWN_WAKE_SECONDS = 10.0
+# Between two wakes of one more replica: the one before has to be seen at work first.
+_ANOTHER_SECONDS = 10.0
 
 
 class Keepalive(Protocol):
@@ -40,6 +42,7 @@ class Waker:
     def __init__(self) -> None:
         self._wakes: dict[str, _Wake] = {}
         self._times: dict[str, WakeTimes] = {}  # by replica: of those without an agent
+        self._another_at: dict[str, float] = {}  # by deployment: when one more may be woken
 
     async def wake(
         self,
@@ -55,10 +58,7 @@ class Waker:
         the wake by earlier ones), or when none can be woken. A cancelled wait leaves the wake
         going.
         """
-        wake = self._wakes.get(deployment_id)
-        if wake is None:
-            wake = self._wakes[deployment_id] = _Wake(replicas, self._times)
-            wake.task.add_done_callback(lambda _task: self._wakes.pop(deployment_id, None))
+        wake = self._wakes.get(deployment_id) or self._begin(deployment_id, replicas)
         wake.waiting += 1
         try:
             async with asyncio.timeout(limit_seconds):
@@ -80,6 +80,32 @@ class Waker:
             wake.waiting -= 1
             if keepalive is not None:
                 keepalive.stop()
+
+    def wake_another(
+        self,
+        deployment_id: str,
+        replicas: Sequence[Replica],
+        on_awake: Callable[[Replica], None],
+    ) -> None:
+        """Begin to wake the first of ``replicas`` that can be, for which nobody waits.
+
+        Nothing while another wake of the deployment is under way, or was begun just now.
+        """
+        now = asyncio.get_running_loop().time()
+        if deployment_id in self._wakes or now < self._another_at.get(deployment_id, 0.0):
+            return
+        self._another_at[deployment_id] = now + _ANOTHER_SECONDS
+
+        def tell(task: asyncio.Task[Replica]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                on_awake(task.result())
+
+        self._begin(deployment_id, replicas).task.add_done_callback(tell)
+
+    def _begin(self, deployment_id: str, replicas: Sequence[Replica]) -> _Wake:
+        wake = self._wakes[deployment_id] = _Wake(replicas, self._times)
+        wake.task.add_done_callback(lambda _task: self._wakes.pop(deployment_id, None))
+        return wake
 
     async def close(self) -> None:
         """Give up the waits; the engines wake all the same."""

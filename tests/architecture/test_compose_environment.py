@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,33 @@ def test_grafana_does_not_start_without_a_password(profile: str, starts: bool) -
     )
     assert (made.returncode == 0, "started" in made.stdout) == (starts, starts)
     assert ("set GRAFANA_PASSWORD in .env" in made.stderr) is not starts
+
+
+def test_postgres_is_healthy_only_once_others_can_reach_it() -> None:
+    # The image's first start runs a server of its own, on the socket alone, and ends it again.
+    postgres = load_compose(fill_example(""))["services"]["postgres"]
+    assert "pg_isready --host=127.0.0.1 " in postgres["healthcheck"]["test"][1]
+
+
+def test_the_server_of_the_valkey_image_can_read_its_password(tmp_path: Path) -> None:
+    # Its entry point sets this umask before our command, and gives root up in the second call.
+    redis = load_compose(fill_example(""))["services"]["redis"]
+    shell, option, script = redis["command"]
+    settings, owner = tmp_path / "valkey.conf", tmp_path / "owner"
+    for name, says in {"chown": f'echo "$1" >{owner}', "docker-entrypoint.sh": 'echo "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{says}\n")
+        (tmp_path / name).chmod(0o755)
+    made = subprocess.run(
+        [shell, option, "umask 077; " + script.replace("/run/valkey.conf", str(settings))],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", **redis["environment"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert made.stdout.startswith(f"valkey-server {settings} ")
+    assert settings.read_text() == "requirepass 0123456789abcdef\n"
+    assert settings.stat().st_mode & 0o077 == 0
+    assert owner.read_text() == "valkey\n"
 
 
 def test_the_rules_of_interpolation() -> None:

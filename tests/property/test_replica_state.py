@@ -12,6 +12,7 @@ from routing.replica_state import (
     Health,
     ProbeResult,
     ReplicaTracker,
+    Traffic,
 )
 from routing.types import ReplicaState as State
 
@@ -30,6 +31,12 @@ class Probed:
             self.now += 1
             result = ProbeResult(self.now, health, is_asleep=asleep, **load)  # type: ignore[arg-type]
             self.tracker.observe(result)
+        return self.tracker.state
+
+    def hear_nothing(self, traffic: Traffic, times: int = 1) -> State:
+        for _ in range(times):
+            self.now += 1
+            self.tracker.observe(ProbeResult(self.now, Health.SILENT, traffic=traffic))
         return self.tracker.state
 
 
@@ -81,6 +88,29 @@ def test_slow_probes_take_no_replica_out_that_serves() -> None:
     for _ in range(20):
         assert probed.see(Health.SILENT, Health.SILENT) is State.READY
         probed.tracker.note_success()
+
+
+def test_an_engine_whose_streams_go_on_lives_however_slow_its_health_is() -> None:
+    probed = Probed()
+    probed.see(Health.OK)
+    assert probed.hear_nothing(Traffic.HEARD, 20) is State.READY
+    probed.hear_nothing(Traffic.STOPPED)
+    probed.hear_nothing(Traffic.HEARD)
+    assert probed.hear_nothing(Traffic.STOPPED) is State.READY  # not in a row
+    assert probed.see(Health.OK, *[Health.SILENT] * 3) is State.FAILED
+    assert probed.hear_nothing(Traffic.HEARD) is State.READY
+
+
+def test_where_streams_have_stopped_too_one_probe_less_is_enough() -> None:
+    probed = Probed()
+    probed.see(Health.OK)
+    probed.hear_nothing(Traffic.STOPPED)
+    assert probed.tracker.is_doubted_silent
+    assert probed.tracker.state is State.READY
+    assert probed.hear_nothing(Traffic.STOPPED) is State.FAILED
+    assert probed.tracker.is_silent
+    probed.see(Health.OK, Health.ERROR)  # no silence: it may be another fault
+    assert probed.hear_nothing(Traffic.STOPPED) is State.READY
 
 
 def test_traffic_brings_a_failed_one_back() -> None:

@@ -22,7 +22,7 @@ from gateway.controlplane.catalog.read_engine import (
     read_facts,
     read_metrics,
 )
-from routing.replica_state import Health, ProbeResult, judge_once
+from routing.replica_state import Health, ProbeResult, judge_once, read_health
 from routing.types import ReplicaState
 
 PROBE_TIMEOUT_SECONDS = 2.0
@@ -188,7 +188,7 @@ async def _check_health(client: httpx.AsyncClient, replica: Replica) -> _Checked
         return _Checked(Health.REFUSED, error="connection refused")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _Checked(Health.ERROR, error=f"no usable answer ({type(error).__name__})")
-    if not 200 <= status < 300:
-        health = Health.NOT_READY if status == 503 else Health.ERROR
+    health = read_health(status)
+    if health is not Health.OK:
         return _Checked(health, error=f"/health answers with status {status}")
     return _Checked(Health.OK, latency_ms=round((time.perf_counter() - begun) * 1000, 3))

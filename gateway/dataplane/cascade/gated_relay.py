@@ -98,7 +98,7 @@ class GatedRelay(StreamRelay):
                 return False
             frames = aligner.feed(data) if data else aligner.finish()
             if frames:
-                self._held += editor.edit(frames)
+                self._held += editor.edit(frames, is_cut=not data)
             if deadline is None and (editor.has_content or self._tokens.count):
                 deadline = self._note_first_token() + self._cascade.policy.decide_ms / 1000
             if not data or editor.is_done or editor.error is not None:

@@ -95,7 +95,7 @@ class LogprobEditor(StreamEditor):
         self._hides = hides_logprobs
         self.tokens = tokens
 
-    def edit(self, frames: bytes) -> bytes:
+    def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
         """Return what the client gets for ``frames``."""
         is_read = self.tokens.is_complete
         if _NAME in frames and (self._hides or not is_read):
@@ -103,7 +103,7 @@ class LogprobEditor(StreamEditor):
             if cut is None:
                 cut = b"\n\n".join([self._read(frame) for frame in frames.split(b"\n\n")])
             frames = cut
-        return super().edit(frames)
+        return super().edit(frames, is_cut=is_cut)
 
     def _read(self, frame: bytes) -> bytes:
         if _NAME not in frame:

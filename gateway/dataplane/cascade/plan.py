@@ -164,7 +164,7 @@ class Cascade:
         for number, route in enumerate(routes):
             if not is_allowed(arrival.caller, route.route.name):
                 continue
-            if _has_to_wait(route):
+            if _has_to_wait(route, plane.loop.time()):
                 continue  # and an answer is there
             if find_tier_obstacle(route, demands, plane.loop.time()) is not None:
                 continue
@@ -199,9 +199,9 @@ def plan_cascade(arrival: Arrival, tiers: ServedTiers, to_engine: bytes) -> Casc
     )
 
 
-def _has_to_wait(route: ServedRoute) -> bool:
+def _has_to_wait(route: ServedRoute, now: float) -> bool:
     """Tell whether a request would wait for a place at ``route``, or for it to wake."""
-    if route.fleet.may_sleep and route.fleet.is_asleep:
+    if route.fleet.may_sleep and route.fleet.is_asleep(now):
         return True
     queue = route.queue
     if queue is None or (capacity := queue.capacity) is None:

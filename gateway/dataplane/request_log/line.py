@@ -37,50 +37,95 @@ class EndedRequest(NamedTuple):
     error_code: str | None
 
 
-class Line(msgspec.Struct):
-    """One line, all of whose members are always there; null is what is not known, or was not so."""
+class RefusedRequest(NamedTuple):
+    """What is kept of a known Caller's request that was refused before admission."""
 
-    at: str  # RFC 3339, UTC: when it was settled
     request_id: str
     organization_id: str
     project_id: str
     api_key_id: str
     endpoint: str
-    is_stream: bool
-    requested_route: str  # as the client named it
-    route: str  # that served it
-    deployment: str
-    deployment_id: str
-    replica_id: str | None
-    tier: str | None
-    tier_reason: str | None
-    tier_score: float | None
-    fallback_reason: str | None
-    status: str  # the receipt's
+    is_stream: bool | None  # None: it could not be read so far
+    requested_route: str | None  # None, as the next: it names none that there is
+    route: str | None
+    http_status: int
+    error_code: str | None
+    arrived_at_us: int
+    refused_at_us: int
+
+
+class Line(msgspec.Struct, kw_only=True):
+    """One line, all of whose members are always there; null is what is not known, or was not so."""
+
+    at: str  # RFC 3339, UTC: when it was settled, or refused
+    request_id: str
+    organization_id: str
+    project_id: str
+    api_key_id: str
+    endpoint: str
+    is_stream: bool | None
+    requested_route: str | None  # as the client named it
+    route: str | None  # that served it
+    deployment: str | None = None
+    deployment_id: str | None = None
+    replica_id: str | None = None
+    tier: str | None = None
+    tier_reason: str | None = None
+    tier_score: float | None = None
+    fallback_reason: str | None = None
+    status: str  # the receipt's, or REFUSED
     http_status: int  # 499: the client had left
     error_code: str | None
-    attempts: int
-    earlier_attempts: list[dict[str, Any]]  # those before the latest
-    ttft_ms: float | None  # arrival to first content; streams
-    e2e_ms: float  # arrival to settlement
-    input_tokens: int | None
-    cached_input_tokens: int | None
-    output_tokens: int | None
-    reasoning_tokens: int | None
-    decision: dict[str, Any] | None  # of the latest attempt (Decision.explain)
-    shadow_of: str | None  # the client's request that this one of our own looks at
+    attempts: int = 0
+    earlier_attempts: list[dict[str, Any]] = []  # those before the latest
+    ttft_ms: float | None = None  # arrival to first content; streams
+    e2e_ms: float  # arrival to settlement, or to the refusal
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    decision: dict[str, Any] | None = None  # of the latest attempt (Decision.explain)
+    shadow_of: str | None = None  # the client's request that this one of our own looks at
 
 
+REFUSED = "refused"  # before admission: there is no receipt
 _encode = msgspec.json.Encoder().encode
 
 
-def line_of(ended: EndedRequest) -> bytes:
+def line_of(ended: EndedRequest | RefusedRequest) -> bytes:
     """Return the line, with its end."""
+    line = _refused(ended) if isinstance(ended, RefusedRequest) else _settled(ended)
+    return _encode(line) + b"\n"
+
+
+def _text_of(at_us: int) -> str:
+    at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refused(refused: RefusedRequest) -> Line:
+    return Line(
+        at=_text_of(refused.refused_at_us),
+        request_id=refused.request_id,
+        organization_id=refused.organization_id,
+        project_id=refused.project_id,
+        api_key_id=refused.api_key_id,
+        endpoint=refused.endpoint,
+        is_stream=refused.is_stream,
+        requested_route=refused.requested_route,
+        route=refused.route,
+        status=REFUSED,
+        http_status=refused.http_status,
+        error_code=refused.error_code,
+        e2e_ms=(refused.refused_at_us - refused.arrived_at_us) / 1000,
+    )
+
+
+def _settled(ended: EndedRequest) -> Line:
     identity, usage, tier = ended.identity, ended.usage, ended.identity.tier
     started_at_us, first_at_us = identity.started_at_us, ended.first_token_at_us
-    at = datetime.fromtimestamp(ended.finished_at_us / 1_000_000, UTC)
-    line = Line(
-        at=at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    return Line(
+        at=_text_of(ended.finished_at_us),
         request_id=identity.request_id,
         organization_id=identity.organization_id,
         project_id=identity.project_id,
@@ -117,4 +162,3 @@ def line_of(ended: EndedRequest) -> bytes:
         decision=None if ended.decision is None else ended.decision.explain(),
         shadow_of=None if identity.shadow is None else identity.shadow.request_id,
     )
-    return _encode(line) + b"\n"

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.dataplane.request_log.line import EndedAttempt, EndedRequest, line_of
+from gateway.dataplane.request_log.line import EndedAttempt, EndedRequest, RefusedRequest, line_of
 from gateway.dataplane.request_log.log_file import LogFile
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RequestLog:
     def __init__(self, target: str, loop: asyncio.AbstractEventLoop) -> None:
         """``target``: a path, or ``stdout``. Raises :class:`OSError` where it cannot be opened."""
         self._file = LogFile(target)
-        self._waiting: deque[EndedRequest] = deque()
+        self._waiting: deque[EndedRequest | RefusedRequest] = deque()
         self._lines: list[bytes] = []  # made and not yet with the thread
         self._dropped = 0
         self._complain_at = 0.0
@@ -115,6 +115,13 @@ class RequestLog:
                 error_code=request.error_code,
             )
         )
+
+    def refused(self, request: RefusedRequest) -> None:
+        """A request was refused before admission."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append(request)
 
     async def stop(self) -> None:
         """Wait for what is being written; what is settled from now on, :meth:`close` writes."""

@@ -80,13 +80,16 @@ async def test_a_ready_engine_shows_its_figures(api: ControlApi) -> None:
 async def test_old_metric_names_and_absent_metrics(api: ControlApi) -> None:
     old = engine(lambda path, _: (200, YESTERDAY if path == "/metrics" else ""))
     none = engine(lambda path, _: (404 if path == "/metrics" else 200, ""))
-    async with old as old_url, none as none_url:
+    bare = engine(lambda path, _: (404, ""))  # no /health either, as other servers than vLLM
+    async with old as old_url, none as none_url, bare as bare_url:
         await add_engine(api, "old", old_url)
         await add_engine(api, "none", none_url)
-        first, second = (await api.get("/engines"))["data"]
+        await add_engine(api, "bare", bare_url)
+        first, second, third = (await api.get("/engines"))["data"]
     assert (first["running"], first["waiting"], first["kv_cache_usage"]) == (0, None, 0.125)
     assert second["state"] == "ready"
     assert (second["running"], second["kv_cache_usage"]) == (None, None)
+    assert (third["state"], third["error"]) == ("ready", None)
 
 
 async def test_the_engine_s_secret_is_sent_and_not_shown(api: ControlApi) -> None:

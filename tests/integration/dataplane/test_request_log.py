@@ -145,7 +145,23 @@ def test_a_choice_between_two_shows_their_scores_and_a_refusal_its_code(logged: 
         "rep_bad",
         "rep_good",
     }
+
+
+def test_what_is_refused_before_admission_has_a_line_if_its_caller_is_known(
+    logged: Logged,
+) -> None:
     assert logged.plane.chat(secret="fb-wrong").status_code == 401
+    unknown = logged.plane.chat(model=PROMPT, stream=True)
+    wrong = logged.ask(max_tokens="many")
+    after = logged.line_of(unknown.headers["x-request-id"])
+    assert (after["status"], after["http_status"], after["attempts"]) == ("refused", 404, 0)
+    assert (after["error_code"], after["is_stream"]) == ("model_not_found", True)
+    assert after["requested_route"] is after["route"] is after["decision"] is None
+    assert after["e2e_ms"] >= 0
+    line = logged.line_of(wrong.headers["x-request-id"])
+    assert (line["http_status"], line["is_stream"]) == (400, None)
+    assert line["api_key_id"] == after["api_key_id"] != ""
+    assert line.keys() == after.keys()
     assert all(line["http_status"] != 401 for line in logged.lines())
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from backends.http_pool import Endpoint
+from backends.vllm.ask import ask
 from backends.vllm.model_list import EngineFacts
 from backends.write_queue import WriteQueue
 from gateway.snapshot.model import BreakerPolicy
@@ -18,6 +19,7 @@ from routing.load_view import LoadView
 from routing.prober import PROBES_PER_SECOND, Prober
 from routing.replica_watch import ProbeTimes, ReplicaWatch
 from routing.types import ReplicaState as State
+from routing.types import RequestShape
 
 METRICS = b"""vllm:num_requests_running{engine="0"} 3.0
 vllm:num_requests_waiting{engine="0"} 1.0
@@ -97,9 +99,9 @@ class Probed:
         self.view = LoadView("rep_1", BreakerPolicy())
         self.prober = Prober(times)
         writes = WriteQueue(asyncio.get_running_loop())
-        self.endpoint = Endpoint(
-            f"http://127.0.0.1:{engine.port}", connect_timeout_seconds=1.0, writes=writes
-        )
+        url = f"http://127.0.0.1:{engine.port}"
+        self.endpoint = Endpoint(url, connect_timeout_seconds=1.0, writes=writes)
+        self.lines = Endpoint(url, connect_timeout_seconds=1.0, writes=writes)  # of requests
         self.watch: ReplicaWatch = self.prober.watch(
             "rep_1",
             self.endpoint,
@@ -107,6 +109,7 @@ class Probed:
             wants_sleep_state=wants_sleep_state,
             on_facts=self.facts.append,
             model=model,
+            lines=self.lines,
         )
 
     async def until_state(self, state: State) -> None:
@@ -135,6 +138,7 @@ async def probed(
     finally:
         await found.prober.close()
         found.endpoint.close()
+        found.lines.close()
         await engine.stop()
 
 
@@ -212,6 +216,21 @@ async def test_a_slow_health_check_fails_only_who_serves_nothing() -> None:
         await it.until_state(State.FAILED)
         it.watch.note_success()
         assert it.view.state is State.READY
+
+
+async def test_a_slow_health_check_fails_nobody_whose_requests_get_something() -> None:
+    engine = Engine()
+    async with probed(engine, ProbeTimes(0.02, 0.1)) as it:
+        await it.until_probed()
+        it.view.begin(RequestShape(1, 1), 0.0).first_token(0.0)  # a stream
+        engine.pages["/health"] = None
+        for _ in range(40):
+            await ask(it.lines, "GET", "/metrics", timeout_seconds=5.0)
+            await asyncio.sleep(0.01)
+        assert it.view.state is not State.FAILED
+        asked = engine.asked.count("/health")
+        await it.until_state(State.FAILED)  # nothing more comes on the stream
+        assert engine.asked.count("/health") <= asked + 3
 
 
 async def test_loading_is_not_ready_although_models_are_listed() -> None:
