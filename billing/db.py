@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Engine, MetaData, create_engine
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
@@ -29,8 +30,13 @@ NAMING_CONVENTION = {
 
 _SCHEMES = ("postgresql", "postgres")
 _CONNECT_TIMEOUT_SECONDS = 5
-# Times carry their zone whatever it is; UTC makes them print alike on every server.
-_SESSION_OPTIONS = "-c timezone=UTC"
+# What a server, a database or a role may have set otherwise: the driver reads ISO dates alone, and
+# our transactions count on being as isolated as PostgreSQL's are by default. Times carry their zone
+# whatever it is; UTC makes them print alike on every server.
+_SESSION_OPTIONS = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres"
+    r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
+)
 
 
 class Base(DeclarativeBase):
@@ -69,12 +75,24 @@ def libpq_url(database_url: str) -> str:
     return "postgresql:" + _split_url(database_url)
 
 
+def _session_options(database_url: str) -> str:
+    """Return the session's options: the address's own (a ``search_path``, say), then ours."""
+    try:
+        own = conninfo_to_dict(libpq_url(database_url)).get("options")
+    except psycopg.Error:  # told by whoever connects
+        own = None
+    return f"{own} {_SESSION_OPTIONS}" if own else _SESSION_OPTIONS
+
+
 def make_engine(database_url: str, **options: Any) -> Engine:
     """Return a synchronous engine (migrations, one-off commands); ``options`` go to SQLAlchemy."""
     return create_engine(
         normalize_database_url(database_url),
         pool_pre_ping=True,
-        connect_args={"options": _SESSION_OPTIONS, "connect_timeout": _CONNECT_TIMEOUT_SECONDS},
+        connect_args={
+            "options": _session_options(database_url),
+            "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
+        },
         **options,
     )
 
@@ -86,7 +104,7 @@ def make_async_engine(
 
     ``statement_timeout`` holds where a transaction sets no other; as PostgreSQL writes a span.
     """
-    session_options = _SESSION_OPTIONS
+    session_options = _session_options(database_url)
     if statement_timeout is not None:
         session_options += f" -c statement_timeout={statement_timeout}"
     return create_async_engine(
@@ -118,7 +136,7 @@ def connect(
         autocommit=autocommit,
         application_name=application_name,
         connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-        options=_SESSION_OPTIONS,
+        options=_session_options(database_url),
         # A server that vanished without a word is noticed within a minute (TCP only).
         keepalives_idle=20,
         keepalives_interval=10,

@@ -21,6 +21,7 @@ _PREFIX = "FOREBAY_"
 _DATABASE_VARIABLES = (f"{_PREFIX}DATABASE_URL", "DATABASE_URL")  # the first that is set wins
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 _REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+_EMAIL = re.compile(r"[^\s@]{1,64}@[^\s@]{1,255}")  # what the sign-in page's field takes, or more
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
@@ -55,11 +56,17 @@ def _redis_url(url: str) -> str:
 
 def _http_url(url: str) -> str:
     parts = urlsplit(url.strip())
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
         raise ValueError("must be an address such as http://127.0.0.1:8000")
     if parts.query or parts.fragment or parts.username:
         raise ValueError("must not hold a query, a fragment or credentials")
     return url.strip().rstrip("/")
+
+
+def _email(address: str) -> str:
+    if not _EMAIL.fullmatch(address.strip()):
+        raise ValueError("must be an e-mail address such as admin@example.com")
+    return address.strip()
 
 
 def _webhook_url(url: str) -> str:
@@ -131,7 +138,7 @@ class Settings(BaseSettings):
     control_url: Annotated[str, AfterValidator(_http_url)] | None = None
     internal_token: SecretStr | None = None
     admin_token: SecretStr | None = None
-    admin_email: str = "admin@forebay.local"
+    admin_email: Annotated[str, AfterValidator(_email)] = "admin@forebay.local"
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 32 * MIB
     max_reply_bytes: Annotated[int, Field(ge=1024)] = 256 * MIB

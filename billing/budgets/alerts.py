@@ -40,6 +40,13 @@ SELECT :id, b.id, :window_start, :percent, :now, :now FROM budgets b WHERE b.id 
 ON CONFLICT (budget_id, window_start, percent) DO NOTHING
 """
 
+_FORGET = """
+DELETE FROM budget_alerts a USING budgets b, budget_spend s
+WHERE b.id = :budget_id AND a.budget_id = b.id
+    AND s.budget_id = a.budget_id AND s.window_start = a.window_start
+    AND s.spent * 100 < b.amount * a.percent
+"""
+
 _TAKE = """
 WITH due AS (
     SELECT a.id FROM budget_alerts a JOIN budgets b ON b.id = a.budget_id
@@ -95,6 +102,11 @@ async def note_crossings(session: AsyncSession, *, now: datetime) -> int:
             },
         )
     return len(crossed)
+
+
+async def forget_uncrossed(session: AsyncSession, budget_id: str) -> None:
+    """Forget the alerts of what a larger amount has made uncrossed: it may be crossed again."""
+    await session.execute(text(_FORGET), {"budget_id": budget_id})
 
 
 async def take_due_alerts(

@@ -22,6 +22,7 @@ from billing.ids import new_id
 from billing.money import check_currency, parse_amount
 
 DEFAULT_WARN_AT_PERCENTS = (80, 100)
+_TIME_ZONE = text("SELECT time_zone FROM organizations WHERE id = :id")
 
 
 class BudgetError(Exception):
@@ -93,7 +94,9 @@ async def create_budget(session: AsyncSession, wanted: NewBudget, *, now: dateti
     except IntegrityError as error:
         raise BudgetExistsError("there is such a budget with this name") from error
     await lock_budget_set(session)
-    counted = CountedBudget(budget.id, budget.window_kind, wanted.time_zone, now)
+    # As it is now: it may have been changed while this one waited.
+    time_zone = await session.scalar(_TIME_ZONE, {"id": wanted.organization_id})
+    counted = CountedBudget(budget.id, budget.window_kind, time_zone or wanted.time_zone, now)
     await fill_spend(
         session,
         counted,
@@ -109,6 +112,18 @@ async def find_budget_for_update(session: AsyncSession, budget_id: str) -> Budge
     return await session.scalar(
         select(Budget).where(Budget.id == budget_id, ~Budget.is_credit).with_for_update()
     )
+
+
+async def lock_and_find_windowed(session: AsyncSession, organization_id: str) -> bool:
+    """Tell whether the organization has a budget whose windows follow the calendar.
+
+    None is added until the transaction ends.
+    """
+    await lock_budget_set(session)
+    windowed = select(Budget.id).where(
+        Budget.organization_id == organization_id, Budget.window_kind != WindowKind.LIFETIME.value
+    )
+    return await session.scalar(windowed.limit(1)) is not None
 
 
 async def remove_budget(session: AsyncSession, budget: Budget) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -120,6 +121,8 @@ async def _read_letters(
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):  # as the control API writes it
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return value if value is None or isinstance(value, int | str) else str(value)
 
 

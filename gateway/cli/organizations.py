@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.control_client import ControlClient
+from gateway.cli.errors import CliError
 from gateway.cli.options import JsonOption, StateDirOption, load
 from gateway.cli.output import Columns, print_json, print_table
 
@@ -58,13 +59,21 @@ def change(
     organization_id: Annotated[
         str, typer.Argument(metavar="ORG_ID", help="The organization's id, org_….")
     ],
-    weight: Annotated[str, typer.Option(help=_WEIGHT_HELP)],
+    weight: Annotated[str | None, typer.Option(help=_WEIGHT_HELP)] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(help="IANA name, of its budgets' windows; while it has none of the calendar."),
+    ] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give an organization another weight; it counts within a second, for requests that arrive."""
+    """Give an organization another weight, which counts within a second, or another time zone."""
+    wanted = {"weight": weight, "time_zone": time_zone}
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    if not changes:
+        raise CliError("Say what to change: --weight or --time-zone.")
     client = ControlClient(load(state_dir))
-    answer = client.patch(f"/organizations/{organization_id}", {"weight": weight})
+    answer = client.patch(f"/organizations/{organization_id}", changes)
     _show(answer, as_json=as_json)
 
 

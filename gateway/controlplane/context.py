@@ -26,7 +26,7 @@ class SnapshotPublisher(Protocol):
 
     @property
     def is_published(self) -> bool:
-        """Say whether every place has held a Snapshot of this database."""
+        """Say whether a place has held a Snapshot of this database, or there is none."""
 
     async def run(self) -> None:
         """Keep what is published at the database's version, until cancelled."""

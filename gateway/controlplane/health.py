@@ -26,7 +26,7 @@ async def show_health() -> HealthAnswer:
 
 @router.get("/ready")
 async def show_readiness(session: ReadSessionDep, control_plane: ControlPlaneDep) -> HealthAnswer:
-    """Say that the database answers, is migrated, and that a Snapshot is published everywhere."""
+    """Say that the database answers, is migrated, and that a Snapshot is published somewhere."""
     await read_version(session)
     if not control_plane.publisher.is_published:
         raise UnavailableError("No snapshot is published yet.", code="snapshot_unpublished")

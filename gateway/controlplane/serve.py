@@ -26,8 +26,10 @@ EXIT_FAILED = 1
 
 def run(config: ControlPlaneConfig) -> int:
     """Serve the control API and the admin UI; return the exit code when told to stop."""
-    reason = _why_not_bindable(config.host, config.port)
-    if reason is not None:
+    try:
+        address = _find_address(config.host, config.port)
+    except OSError as error:
+        reason = error.strerror or str(error)
         _log.error("the control plane cannot listen on %s:%d: %s", config.host, config.port, reason)
         return EXIT_FAILED
     control_api = create_app(config)
@@ -36,7 +38,7 @@ def run(config: ControlPlaneConfig) -> int:
         is_secure_cookie=config.is_secure_cookie,
         public_base_url=config.public_base_url,
     )
-    return asyncio.run(_serve(serve_side_by_side(control_api, admin_ui), config))
+    return asyncio.run(_serve(serve_side_by_side(control_api, admin_ui), config, address))
 
 
 def local_base_url(host: str, port: int) -> str:
@@ -50,11 +52,11 @@ def local_base_url(host: str, port: int) -> str:
     return f"http://[{address}]:{port}" if address.version == 6 else f"http://{address}:{port}"
 
 
-async def _serve(app: ASGIApp, config: ControlPlaneConfig) -> int:
+async def _serve(app: ASGIApp, config: ControlPlaneConfig, address: str) -> int:
     stop, has_started = asyncio.Event(), asyncio.Event()
     server = Server(
         _noting_start(app, has_started),
-        address=config.host,
+        address=address,
         port=config.port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
@@ -97,15 +99,15 @@ def _noting_start(app: ASGIApp, has_started: asyncio.Event) -> ASGIApp:
     return serve
 
 
-def _why_not_bindable(host: str, port: int) -> str | None:
-    """Return why the address cannot be taken, None if it can; Granian's own error is a panic."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+def _find_address(host: str, port: int) -> str:
+    """Return the host's IP address, which Granian wants, once it is known to be free.
+
+    Raises :class:`OSError`; Granian's own error is a panic.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+    return str(address[0])

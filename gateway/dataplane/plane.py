@@ -20,7 +20,7 @@ from gateway.dataplane.idempotency.serve_once import make_idempotency
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.limits.types import LimitPlan
 from gateway.dataplane.metrics.request_counts import RequestCounts
-from gateway.dataplane.read_left_charges import count_left_charges
+from gateway.dataplane.read_left_charges import count_left_charges, count_own_charges
 from gateway.dataplane.request_ids import RequestIds
 from gateway.dataplane.request_log.request_log import make_request_log
 from gateway.dataplane.serving_table import (
@@ -242,7 +242,7 @@ class DataPlane:
 
     def _swap(self, snapshot: Snapshot) -> None:
         self.limiter.use_snapshot(snapshot)
-        self._snapshot = snapshot
+        before, self._snapshot = self._snapshot, snapshot
         if self.table is None:  # nothing is served yet: it may block
             self.classifiers.load_now(snapshot, self._weights.read_now)
         self.classifiers.use(snapshot)
@@ -250,6 +250,8 @@ class DataPlane:
         if self.table is None and isinstance(self.limiter, LocalLimiter):
             self._count_left_charges(self.limiter, snapshot, table)
         self.table = table
+        if before is not None:
+            self._count_own_charges(before, snapshot, table)
         _LOG.info("snapshot: version %d is served", snapshot.version)
 
     def _build_table(self, snapshot: Snapshot) -> ServingTable:
@@ -265,6 +267,21 @@ class DataPlane:
             snapshot=snapshot,
             table=table,
         )
+
+    def _count_own_charges(self, before: Snapshot, snapshot: Snapshot, table: ServingTable) -> None:
+        """Have budgets that are new count what was charged before we heard of them."""
+        counting = count_own_charges(
+            self.limiter,
+            self.config.journal_dir / self.journal.journal_id,
+            now=self.journal.point,
+            before=before,
+            snapshot=snapshot,
+            table=table,
+        )
+        task = self.loop.create_task(counting)
+        self._tasks.append(task)  # the loop itself would let it go
+        task.add_done_callback(self._tasks.remove)
+        task.add_done_callback(_log_end)
 
     def _make_endpoint(self, replica: Replica) -> Endpoint:
         return Endpoint(

@@ -1,4 +1,5 @@
-"""Reads what the journals of other workers hold that the ledger may not have: once, at a start.
+"""Reads what journals hold that the ledger may not have: those of other workers once, at a start; the
+worker's own where budgets are new, for what it charged before it heard of them.
 
 Everything that is still on disk is taken, priced as admission prices it; the next SpendFeed drops
 what it covers. So until the first feed a charge may count twice, and never not at all. A journal
@@ -7,13 +8,16 @@ whose records the billing worker has stored is deleted, so little is read but af
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import logging
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from billing.usage.journal_files import OWNER_LOCK, list_journals
-from billing.usage.read_journal import JournalReader
+from billing.usage.read_journal import JournalPoint, JournalReader
 from billing.usage.recover import close_interrupted
 from gateway.dataplane.limits.left_charges import LeftCharge, LeftJournal
 from gateway.dataplane.limits.types import LimitPlan
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from billing.pricing.integer_charge import IntegerCharge
     from billing.usage.event import CloseRecord, RequestIdentity
     from gateway.dataplane.limits.local_limiter import LocalLimiter
+    from gateway.dataplane.limits.redis_limiter import RedisLimiter
     from gateway.dataplane.serving_table import ServedRoute, ServingTable
     from gateway.snapshot.model import Snapshot
 
@@ -53,11 +58,49 @@ def count_left_charges(
                 _LOG.info("limits: journal %s was not read: %s", directory.name, error)
 
 
-def _read_journal(directory: Path, pricer: _Pricer) -> LeftJournal:
+async def count_own_charges(
+    limiter: LocalLimiter | RedisLimiter,
+    directory: Path,
+    *,
+    now: tuple[int, int],
+    before: Snapshot,
+    snapshot: Snapshot,
+    table: ServingTable,
+) -> None:
+    """Let ``limiter`` count for budgets that ``before`` had not what the worker itself charged.
+
+    That is what stands in its journal, ``directory``, before ``now`` and behind what the ledger has.
+    What runs counts when the ledger has it.
+    """
+    known = {budget.id for budget in before.budgets}
+    new = tuple(budget for budget in snapshot.budgets if budget.id not in known)
+    posted = limiter.find_posted()
+    if not new or posted is None or posted >= now:
+        return
+    pricer = _Pricer(msgspec.structs.replace(snapshot, budgets=new), table)
+
+    def read() -> LeftJournal:
+        return _read_journal(directory, pricer, JournalPoint(*posted), most=_BATCH)
+
+    try:
+        left = await asyncio.get_running_loop().run_in_executor(None, read)
+    except OSError as error:  # removed meanwhile: all of it is stored
+        _LOG.info("limits: the own journal was not read: %s", error)
+        return
+    closed = tuple(charge for charge in left.closed if charge.point <= now)
+    if closed:
+        limiter.count_left(
+            LeftJournal(left.journal_id, now, is_dead=False, closed=closed, running=())
+        )
+
+
+def _read_journal(
+    directory: Path, pricer: _Pricer, start: JournalPoint | None = None, most: int | None = None
+) -> LeftJournal:
     is_dead = _is_abandoned(directory)  # before reading: what a dead one wrote is all there
-    reader = JournalReader(directory, None)
+    reader = JournalReader(directory, start)
     closed: list[LeftCharge] = []
-    while True:
+    while most is None or len(closed) < most:
         batch = reader.read_batch(_BATCH)
         for point, close in batch.closes:
             charge = pricer.find_charge(close, (point.segment, point.offset + 1))

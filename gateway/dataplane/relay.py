@@ -22,8 +22,8 @@ from gateway.dataplane.answer import error_event
 from gateway.dataplane.ended_errors import BudgetEndedError, ClientGoneError
 from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.http.exchange import ClientLeftError
-from gateway.dataplane.length_marker import length_marker
 from gateway.dataplane.limit_replies import ended_budget_error
+from gateway.dataplane.own_chunks import closing_chunk, length_marker
 from gateway.dataplane.stream_editor import DONE_FRAME, StreamEditor
 from gateway.errors import ApiError
 
@@ -111,7 +111,7 @@ class StreamRelay:
                 return self._ending
             await self._wait_for_client()
         frames = self._aligner.finish()
-        return self._held + self._editor.edit(frames) if frames else self._held
+        return self._held + self._editor.edit(frames, is_cut=True) if frames else self._held
 
     def _relay(self, data: bytes) -> bool:
         """Relay what one read gave; tell whether that was the end, or the client is to be waited for.
@@ -162,6 +162,8 @@ class StreamRelay:
     async def _end_complete(self, last_frames: bytes) -> None:
         if not self._editor.is_done:
             last_frames += DONE_FRAME  # the answer is whole; clients wait for the mark
+        if self._editor.lacks_total:
+            last_frames = last_frames.removesuffix(DONE_FRAME) + self._closing() + DONE_FRAME
         guess = self._request.guess
         if guess is not None and guess.has_several:
             guess.cut_off = self._editor.cut_off
@@ -172,6 +174,16 @@ class StreamRelay:
                 await asyncio.wait_for(self._connection.read_to_end(), _LAST_BYTES_SECONDS)
         except (ClientLeftError, BackendError, TimeoutError):
             return  # the answer was whole and is settled; the connection is not kept
+
+    def _closing(self) -> bytes:
+        """Return the closing counts that the client asked for, of an engine that makes no such chunk."""
+        identity = self._request.identity
+        return closing_chunk(
+            self._editor.latest_frame,
+            self._editor.usage.total(),
+            endpoint=identity.endpoint,
+            model=identity.requested_route,
+        )
 
     async def _end_broken(self, error: BackendError) -> None:
         if isinstance(error, ClientGoneError):

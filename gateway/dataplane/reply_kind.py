@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 def is_stream(connection: EngineConnection) -> bool:
     """Tell whether the reply whose head is in is a stream of events."""
-    return connection.status == 200 and connection.headers.get(b"content-type", b"").startswith(
-        b"text/event-stream"
-    )
+    content_type = connection.headers.get(b"content-type", b"")
+    return connection.status == 200 and content_type[:17].lower() == b"text/event-stream"
 
 
 def editor_for(

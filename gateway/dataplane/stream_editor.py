@@ -112,14 +112,20 @@ class StreamEditor:
         )
 
     @property
+    def lacks_total(self) -> bool:
+        """Whether the client asked for a closing usage chunk and the engine told counts without it."""
+        return not self._hides_total and self.usage.is_known and not self.usage.is_closed
+
+    @property
     def latest_frame(self) -> bytes:
         """The last frame seen, or the data of the last event."""
-        return self._latest[self._latest.rfind(b"\n\n", 0, -2) + 1 :].strip()
+        latest = self._latest.removesuffix(DONE_FRAME)
+        return latest[latest.rfind(b"\n\n", 0, -2) + 1 :].strip()
 
-    def edit(self, frames: bytes) -> bytes:
-        """Return what the client gets for ``frames``."""
+    def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
+        """Return what the client gets for ``frames``; of a cut one, only what is whole JSON."""
         # Found from the end: CPython's search from the front reads every byte, this one skips.
-        if _PLAIN.fullmatch(frames) is None or frames.rfind(b'"error"') >= 0:
+        if is_cut or _PLAIN.fullmatch(frames) is None or frames.rfind(b'"error"') >= 0:
             return self._edit_events(frames)
         if frames.endswith(DONE_FRAME):
             self.is_done = True

@@ -35,6 +35,12 @@ class StreamUsage:
         """Whether every frame with usage must be noted, not only the last."""
         return self._by_choice is not None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the chunk that closes a stream with its counts came."""
+        self._read_noted()
+        return self._is_final
+
     def note(self, frame: bytes) -> None:
         """Take the last frame that carries usage. Cheap: it is read when somebody asks."""
         self._frame = frame
@@ -48,13 +54,14 @@ class StreamUsage:
         """Take a chunk that was decoded anyway."""
         self._read_noted()
         usage = chunk.usage
-        if usage is None or self._is_final:
+        if usage is None:
             return
+        # Some engines tell the prompt's counts first, in a chunk that looks like the closing one.
+        self._is_final = not chunk.choices
         if self._by_choice is not None and chunk.choices:
             self._by_choice[chunk.choices[0].index] = usage
             return
         self._last = usage
-        self._is_final = not chunk.choices
 
     @property
     def is_known(self) -> bool:

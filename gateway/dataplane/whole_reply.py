@@ -12,9 +12,14 @@ from backends.errors import MalformedReplyError, ReplyTooLargeError
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
-from gateway.dataplane.engine_errors import engine_error, lacks_endpoint
+from gateway.dataplane.engine_errors import (
+    engine_error,
+    lacks_endpoint,
+    read_error_detail,
+    stream_error,
+)
 from gateway.errors import ApiError, InvalidRequestError
-from gateway.openai_schema.replies import RepliedChoices, Reply
+from gateway.openai_schema.replies import RepliedChoices, RepliedError, Reply
 
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import ApiKeyEntry
 
 _decode_reply = msgspec.json.Decoder(Reply).decode
+_decode_error = msgspec.json.Decoder(RepliedError).decode
 _decode_choices = msgspec.json.Decoder(RepliedChoices).decode
 _GZIP_OR_ZLIB = 47  # zlib's wbits: 15, and 32 to tell the two formats apart by their header
 
@@ -58,6 +64,10 @@ def whole_answer(
         )
         raise error
     usage = read_usage(body) if count is None else count(body)
+    if body.find(b'"error"') >= 0 and _is_error(body):  # with status 200, as some routers do
+        meaning = stream_error(read_error_detail(body), route)
+        request.conclude(meaning.status, meaning.error.status, error_code=meaning.error.code)
+        raise meaning.error
     request.conclude(RequestStatus.COMPLETED, 200, usage=usage)
     if request.guess is not None and request.guess.has_several:
         request.guess.cut_off = count_cut_off(body)
@@ -110,6 +120,13 @@ def read_usage(body: bytes) -> TokenUsage:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise MalformedReplyError("The engine's reply is not valid JSON.") from None
     return TokenUsage() if usage is None else usage.to_token_usage()
+
+
+def _is_error(body: bytes) -> bool:
+    """Tell an error from an answer that says ``"error": null``, ``{}`` or ``""``, or speaks of some."""
+    told = _decode_error(body)
+    error = bytes(told.error)
+    return bytes(told.object) == b'"error"' or (error[:1] in (b"{", b'"') and len(error) > 2)
 
 
 def count_cut_off(body: bytes) -> int | None:

@@ -65,6 +65,13 @@ class Reply(msgspec.Struct):
     usage: Usage | None = None
 
 
+class RepliedError(msgspec.Struct):
+    """What some engines and routers answer with status 200 in the place of an answer."""
+
+    object: msgspec.Raw = NULL
+    error: msgspec.Raw = NULL
+
+
 class RepliedChoices(msgspec.Struct):
     """Why the choices of a whole answer ended."""
 

@@ -26,16 +26,19 @@ def can_reach(path: Path, user: ServerUser | None) -> bool:
     """Tell whether the account may enter ``path`` (a directory) or run it (a program)."""
     if user is None:
         return os.access(path, os.X_OK)
-    checked = subprocess.run(
-        ["test", "-x", str(path)],
-        user=user.uid,
-        group=user.gid,
-        extra_groups=[],
-        cwd="/",
-        check=False,
-        timeout=_CHECK_SECONDS,
-        capture_output=True,
-    )
+    try:
+        checked = subprocess.run(
+            ["test", "-x", str(path)],
+            user=user.uid,
+            group=user.gid,
+            extra_groups=[],
+            cwd="/",
+            check=False,
+            timeout=_CHECK_SECONDS,
+            capture_output=True,
+        )
+    except PermissionError:  # not even / or /usr/bin is open to it
+        return False
     return checked.returncode == 0
 
 

@@ -12,6 +12,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -28,6 +29,9 @@ LATER_START_BYTES = 200 * _MIB
 _LOG_BYTES = 16 * _MIB
 _FOLDERS = ("journal", "snapshot", "logs")
 _TOKEN_BYTES = 32
+# A volume of its own has lost+found.
+_OWN_NAMES = frozenset({*_FOLDERS, "postgres", "valkey", "lost+found"})
+_NAMED_ENTRIES = 3
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class StateDirectory:
             if self.root.exists() and not self.root.is_dir():
                 raise StateDirectoryError(f"The state directory {self.root} is not a directory.")
             is_new = not self.root.exists()
+            if not is_new:
+                _refuse_foreign(self.root)  # before its mode is changed: it may be / or a home
             for path in (*reversed(self.root.parents), self.root):
                 self._note(path)
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -186,6 +192,29 @@ class StateDirectory:
         with _explained(path):
             self._note(path)
             write_private_json(path, content)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Refuse a directory that is everybody's, or holds directories other than a state's.
+
+    Files (a log, say) and what is hidden may lie in a directory that was made for this.
+    """
+    if (directory / "owner.lock").exists():
+        return
+    if directory.stat().st_mode & stat.S_ISVTX:
+        raise StateDirectoryError(
+            f"The state directory {directory} is open to everybody; name a new or an empty one."
+        )
+    others = sorted(
+        entry.name
+        for entry in os.scandir(directory)
+        if entry.is_dir() and entry.name not in _OWN_NAMES and not entry.name.startswith(".")
+    )
+    if others:
+        named = ", ".join(others[:_NAMED_ENTRIES]) + (", …" if len(others) > _NAMED_ENTRIES else "")
+        raise StateDirectoryError(
+            f"The state directory {directory} holds other things ({named}); name a new or an empty one."
+        )
 
 
 def _probe_writing(directory: Path) -> None:

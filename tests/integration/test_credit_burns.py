@@ -121,6 +121,10 @@ async def burn_prepaid(api: ControlApi, plane: DataPlaneProcess, organization: s
             note=note,
         )
     await pay(api, organization, mode="prepaid")
+    # What runs in a worker before it knows of the rule counts when the feed has it: later.
+    await eventually(
+        lambda: plane.get("/ready").json()["snapshot_version"] == api.snapshot().version
+    )
     burned = dict.fromkeys(("soon", "late", "never", "last"), Decimal(0))
     assert list(await used(api, organization)) == list(burned)  # the order in which they pay
     for note in burned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.cli.serving import Grouping, list_notes
+from gateway.cli.serving import Grouping, list_notes, show_rate
 
 
 def row(label: str = "", **more: Any) -> dict[str, Any]:
@@ -49,3 +49,9 @@ def test_what_limits_cannot_judge_and_a_sample_are_said() -> None:
     said = notes([row("a")], row(unjudged_requests=4, measured_requests=5))
     assert "of a sample of 5 requests" in said
     assert "4 completed request(s) were not streamed" in said
+
+
+def test_rates_of_few_requests_are_no_zero() -> None:
+    told = ("0", "0.0000881", "0.24321", "0.9999", "1", "1234.567")
+    shown = ["0.00", "0.0000881", "0.243", "1.000", "1.00", "1234.57"]
+    assert [show_rate(rate) for rate in told] == shown

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from billing.budgets import repository as budgets
+from billing.budgets.alerts import forget_uncrossed
 from billing.budgets.models import Budget
 from billing.budgets.repository import PublishedBudget
 from billing.budgets.time_zone import usable_time_zone
@@ -105,6 +106,8 @@ async def change_budget(
         else:
             setattr(budget, field, value)
     await session.flush()
+    if "amount" in changes:
+        await forget_uncrossed(session, budget.id)
     record_change(session)
     organization = await identity.find_organization(session, budget.organization_id)
     time_zone = usable_time_zone("UTC" if organization is None else organization.time_zone)

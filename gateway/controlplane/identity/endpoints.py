@@ -50,9 +50,10 @@ async def create_organization(
 async def change_organization(
     organization_id: str, wanted: OrganizationChange, session: WriteSessionDep
 ) -> OrganizationAnswer:
-    """Change an organization's weight; null goes back to 1."""
+    """Change an organization's weight, null goes back to 1, or its time zone."""
+    changes = wanted.model_dump(exclude_unset=True)
     return OrganizationAnswer.model_validate(
-        await organizations.set_weight(session, organization_id, wanted.weight)
+        await organizations.change_organization(session, organization_id, changes)
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
+from billing.budgets import repository as budgets
 from billing.ids import new_id
 from billing.pricing.repository import find_price_book, list_price_books
 from gateway.controlplane.changes import record_change
 from gateway.controlplane.database import WriteSession
-from gateway.controlplane.errors import InvalidRequestError, NotFoundError
+from gateway.controlplane.errors import ConflictError, InvalidRequestError, NotFoundError
 from gateway.controlplane.identity import repository
 from gateway.controlplane.identity.models import ONE_WEIGHT, Organization, Project
 from gateway.controlplane.unique_rows import add_unique
@@ -52,12 +55,25 @@ async def create_organization(
     return organization
 
 
-async def set_weight(
-    session: WriteSession, organization_id: str, weight: Decimal | None
+async def change_organization(
+    session: WriteSession, organization_id: str, changes: Mapping[str, Any]
 ) -> Organization:
-    """Give an organization another share beside those that wait; None: that of all others."""
+    """Change ``weight`` (None: that of all others) or ``time_zone``; what is absent stays.
+
+    Raises :class:`ConflictError` for another time zone where budgets count by the present one.
+    """
     organization = await repository.get_organization(session, organization_id, param="id")
-    organization.weight = ONE_WEIGHT if weight is None else weight
+    if "weight" in changes:
+        weight = changes["weight"]
+        organization.weight = ONE_WEIGHT if weight is None else weight
+    if changes.get("time_zone", organization.time_zone) != organization.time_zone:
+        if await budgets.lock_and_find_windowed(session, organization_id):
+            raise ConflictError(
+                "The organization has budgets whose windows are of its time zone. Remove them, and"
+                " set them again afterwards: what was charged in their windows counts then too.",
+                param="time_zone",
+            )
+        organization.time_zone = changes["time_zone"]
     record_change(session)
     return organization
 

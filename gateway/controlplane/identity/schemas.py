@@ -78,9 +78,10 @@ class NewOrganizationRequest(_Request):
 
 
 class OrganizationChange(_Request):
-    """``weight`` null: 1, like all that were given none."""
+    """What is absent stays (no default below counts); ``weight`` null: 1, like all without one."""
 
-    weight: Weight | None
+    weight: Weight | None = None
+    time_zone: TimeZoneName = "UTC"
 
 
 class OrganizationAnswer(_Answer):

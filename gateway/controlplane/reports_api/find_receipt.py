@@ -13,11 +13,12 @@ from billing.usage.receipts import Receipt
 from gateway.controlplane.context import ControlPlane
 from gateway.controlplane.errors import NotFoundError
 
-# The way from the journal to the database takes some hundred ms. A request id tells its age, so
-# only a receipt that may still come is waited for.
-FRESH = timedelta(seconds=10)
+# The way from the journal to the database takes some hundred ms after a request's end. Its id tells
+# when it arrived, so only a receipt that may still come is waited for; answers take many minutes.
+FRESH = timedelta(hours=1)
 MAX_WAIT_SECONDS = 3.0
-_POLL_SECONDS = 0.05
+_FIRST_PAUSE_SECONDS = 0.05
+_MAX_PAUSE_SECONDS = 0.4
 
 
 async def get_receipt(
@@ -25,10 +26,11 @@ async def get_receipt(
 ) -> Receipt:
     """Return the receipt; ``project_id`` hides those of other projects.
 
-    Waits up to three seconds for the receipt of a request younger than ten. Raises
+    Waits up to three seconds for the receipt of a request that arrived within the last hour. Raises
     :class:`NotFoundError`.
     """
     give_up_at = time.monotonic() + MAX_WAIT_SECONDS
+    pause_seconds = _FIRST_PAUSE_SECONDS
     while True:
         # A session for each look: none is held while waiting.
         async with control_plane.database.read() as session:
@@ -37,7 +39,8 @@ async def get_receipt(
             return receipt
         if not _is_fresh(control_plane, request_id) or time.monotonic() >= give_up_at:
             raise NotFoundError("There is no receipt of this request.", param="request_id")
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
 
 
 def _is_fresh(control_plane: ControlPlane, request_id: str) -> bool:

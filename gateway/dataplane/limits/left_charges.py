@@ -1,8 +1,9 @@
-"""What other workers of this host have charged and the ledger has not said yet. No I/O.
+"""What was charged without a budget's knowing, and the ledger has not said yet. No I/O.
 
 Without Redis a worker hears of the others only through the SpendFeed. What one before it charged,
 and nobody has stored yet, stands in that one's journal alone: it counts as used here until a feed
-covers it, like a worker's own charges.
+covers it, like a worker's own charges. So does what a worker charged itself before it heard of a
+budget.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ class LeftCharges:
     __slots__ = ("_journals",)
 
     def __init__(self) -> None:
-        self._journals: dict[str, _Left] = {}
+        self._journals: list[tuple[str, _Left]] = []  # one may have been read more than once
 
     def add(self, left: LeftJournal, counters: Counters) -> None:
         """Count a journal's charges as used."""
-        known = self._journals[left.journal_id] = _Left(left.end, left.is_dead)
+        known = _Left(left.end, left.is_dead)
+        self._journals.append((left.journal_id, known))
         for charge in left.closed:
             windows = _find_windows(charge, counters)
             known.closed.add(charge.point, charge.nano, windows, charge.ended_at_us)
@@ -78,13 +80,14 @@ class LeftCharges:
 
     def take_covered(self, feed: SpendFeed) -> Iterator[tuple[WindowState, int]]:
         """Drop what ``feed`` has; yield each window and what was charged to it."""
-        for journal_id, left in list(self._journals.items()):
+        for entry in list(self._journals):
+            journal_id, left = entry
             is_finished = journal_id in feed.finished
             position = _END if is_finished else feed.positions.get(journal_id, (0, 0))
             yield from left.closed.take_covered(position)
             if is_finished or (not left.is_dead and position >= left.end):
                 yield from left.running
-                del self._journals[journal_id]
+                self._journals.remove(entry)
 
 
 def _find_windows(charge: LeftCharge, counters: Counters) -> tuple[WindowState, ...]:

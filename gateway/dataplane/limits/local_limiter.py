@@ -256,8 +256,13 @@ class LocalLimiter:
         """Take changed amounts; what was used stays used. States of ids that are gone go too."""
         self.counters.use_snapshot(snapshot)
 
+    def find_posted(self) -> tuple[int, int] | None:
+        """Return up to where the ledger has this process's journal; None: nobody has said."""
+        feed = self.counters.feed
+        return None if feed is None else feed.positions.get(self._journal_id)
+
     def count_left(self, left: LeftJournal) -> None:
-        """Count what another worker's journal holds, until a feed covers it."""
+        """Count what a journal holds that no budget here has heard of, until a feed covers it."""
         self._left.add(left, self.counters)
 
     def use_feed(self, feed: SpendFeed) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hiredis import ReplyError
@@ -40,6 +40,7 @@ BEAT_SECONDS = 2.0
 LEASE_BEATS = 5  # leases are renewed with every fifth beat
 HEARTBEAT_US = 15_000_000
 GRACE_US = 5_000_000
+WAIT_SECONDS = 0.05  # between two tries for money that others have to write back first
 _UNREADY_BEAT_SECONDS = 0.1
 
 _LOG = logging.getLogger(__name__)
@@ -262,10 +263,10 @@ class Membership:
                     await self._wake.wait()
         raise RedisAwayError("The connection has ended.")
 
-    def renew_leases(self) -> None:
-        """Renew the leases of running requests now."""
+    def write(self, payloads: Iterable[bytes]) -> None:
+        """Send calls that write back what is ours, if there is a connection."""
         if self.connection is not None:
-            for payload in self._own.leases():
+            for payload in payloads:
                 self.queue(self.connection, payload)
 
     def _on_lost(self, reason: str) -> None:

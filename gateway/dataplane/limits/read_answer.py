@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.types import Claim
 
 
-_ADMITTED = ord("1")
+REFUSED, _ADMITTED = ord("0"), ord("1")
 
 
 def read_answer(

@@ -20,23 +20,22 @@ from hiredis import ReplyError
 
 from gateway.dataplane.limits.encode_plan import EncodedPlan
 from gateway.dataplane.limits.local_limiter import LocalLimiter, monotonic_us, wall_us
-from gateway.dataplane.limits.membership import Membership, Places
+from gateway.dataplane.limits.membership import WAIT_SECONDS, Membership, Places
 from gateway.dataplane.limits.own_part import OwnPart
-from gateway.dataplane.limits.read_answer import read_answer
+from gateway.dataplane.limits.read_answer import REFUSED, read_answer
 from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
 from gateway.dataplane.limits.redis_top_up import TopUps
 from gateway.dataplane.limits.resp_connection import Haste
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
+    from gateway.dataplane.limits.left_charges import LeftJournal
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
     from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome, Refusal
     from gateway.snapshot.model import Budget, Snapshot
 
 DECISION_SECONDS = 0.1  # Redis answers within it, or is away
 _FEW = 8  # requests that run here; with more, decisions are gathered before they are asked for
-WAIT_SECONDS = 0.05  # between two tries of a claim on money that others have to write back first
-
 
 # A decision under way: of what, by which calls, at which epoch, and who waits for it.
 _Asked = tuple["Claim", EncodedPlan, int, "asyncio.Future[Outcome]"]
@@ -82,6 +81,7 @@ class RedisLimiter:
             on_change=self._forget_calls,
             on_places=on_places,
         )
+        self.find_posted = self._book.find_posted
         self.find_connection = lambda: self._membership.connection  # None: Redis is away
         self._top_ups = TopUps(
             self._book,
@@ -178,6 +178,10 @@ class RedisLimiter:
                 return
             self._look_after(epoch, reply)
             self._ask_admit(claim, future)
+            return
+        if reply[0] == REFUSED and calls.stamp != self._stamp:
+            # By amounts that may be others by now: what struck could not even be named.
+            self._ask_again(claim, future)
             return
         outcome = read_answer(
             self._book,
@@ -279,17 +283,18 @@ class RedisLimiter:
     def use_feed(self, feed: SpendFeed) -> None:
         """Take what the ledger knows; Redis hears its sum before what is no longer unposted."""
         covered = self._book.take_feed(feed)
-        if covered is None:
-            return
-        self._forget_calls()
-        connection = self._membership.connection
-        if connection is not None and covered:
-            for payload in self._own.money(covered):
-                self._membership.queue(connection, payload)
+        if covered is not None:
+            self._forget_calls()
+            self._membership.write(self._own.money(covered))
+
+    def count_left(self, left: LeftJournal) -> None:
+        """Count what a journal holds that no budget here has heard of, until a feed covers it."""
+        self._book.count_left(left)
+        self._membership.write(self._own.own_money())
 
     def renew_leases(self) -> None:
         """Renew the leases of running requests now, as the heartbeat does every ten seconds."""
-        self._membership.renew_leases()
+        self._membership.write(self._own.leases())
 
     def _forget_calls(self) -> None:
         self._stamp += 1

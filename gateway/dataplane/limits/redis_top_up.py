@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from gateway.dataplane.limits.membership import WAIT_SECONDS
 from gateway.dataplane.limits.resp_connection import Haste
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class TopUps:
             self._send(claim, more, future)
             return
         connection = self._membership.connection
+        if reply and connection is not None and self._book.counters.money_share == 0.0:
+            # Others have yet to say what they hold, for a moment; the stream goes on meanwhile.
+            asyncio.get_running_loop().call_later(WAIT_SECONDS, self._send, claim, more, future)
+            return
         if reply == 0 and claim.state is not None:
             self._book.take_more(claim, output_tokens=more[0], hold_nano=more[1])
         elif reply == 0 and connection is not None:  # settled meanwhile: it goes back

@@ -156,11 +156,14 @@ class RespConnection(asyncio.Protocol):
             self._reader.feed(data)
             reply = self._reader.gets()
             while reply is not _INCOMPLETE:
+                if not self._batches:
+                    self.close("it answers what nobody asked for")
+                    return
                 on_reply, context = self._waiting.popleft()
                 self._count_answer()
                 on_reply(context, reply)
                 reply = self._reader.gets()
-        except (HiredisError, IndexError) as error:
+        except HiredisError as error:
             self.close(f"it does not speak RESP ({error})")
             return
         if self._is_urgent:

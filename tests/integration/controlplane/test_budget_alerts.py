@@ -123,15 +123,24 @@ async def test_each_percent_is_told_once(
     assert datetime.fromisoformat(told["window"]["start"]) == datetime.fromisoformat(
         budget["window_start"]
     )
-    # A smaller amount crosses nothing again; the next window does.
+    # A smaller amount crosses nothing again; a larger one may be crossed anew, and the next window.
     await api.http.patch(f"/budgets/{budget['id']}", json={"amount": "1"})
     await sender.send_due()
     assert len(receiver.taken) == 2
+    await api.http.patch(f"/budgets/{budget['id']}", json={"amount": "15"})  # 83 % of it are spent
+    set_spent(database_url, budget, "15")
+    await sender.send_due()
+    await eventually(lambda: len(receiver.taken) == 3)
+    assert (receiver.taken[2][1]["percent"], receiver.taken[2][1]["budget"]["amount"]) == (
+        100,
+        "15",
+    )
+    await api.http.patch(f"/budgets/{budget['id']}", json={"amount": "1"})
     clock.now += timedelta(days=40)
     later = datetime.fromisoformat(budget["resets_at"])
     set_spent(database_url, {"id": budget["id"], "window_start": later}, "1")
     await sender.send_due()
-    await eventually(lambda: len(receiver.taken) == 4)
+    await eventually(lambda: len(receiver.taken) == 5)
     await sender.close()
     await database.close()
 

@@ -61,6 +61,25 @@ async def test_budgets_reach_the_snapshot_with_the_organizations_zone(api: Contr
     assert (await api.refuse("GET", "/budgets?scope=team", 400))["param"] == "scope"
 
 
+async def test_a_time_zone_changes_while_no_budget_counts_by_it(api: ControlApi) -> None:
+    scopes = await make_scope(api)
+    path = f"/organizations/{scopes['organization']}"
+    budget = await api.post("/budgets", **body_of(scopes, window="daily"))
+    await api.post("/budgets", **body_of(scopes, window="lifetime"))
+    error = await api.refuse("PATCH", path, 409, json={"time_zone": "Asia/Tokyo"})
+    assert (error["code"], error["param"]) == ("conflict", "time_zone")
+    error = await api.refuse("PATCH", path, 400, json={"time_zone": "Asia/Nowhere"})
+    assert error["param"] == "time_zone"
+    await api.http.delete(f"/budgets/{budget['id']}")
+    answer = await api.http.patch(path, json={"time_zone": "Asia/Tokyo"})
+    assert (answer.json()["time_zone"], answer.json()["weight"]) == ("Asia/Tokyo", "1")
+    budget = await api.post("/budgets", **body_of(scopes, window="daily"))
+    assert budget["time_zone"] == "Asia/Tokyo"
+    start = datetime.fromisoformat(budget["window_start"]).astimezone(UTC)
+    assert (start.hour, start.minute) == (15, 0)  # midnight there
+    assert {one.time_zone for one in api.snapshot().budgets} == {"Asia/Tokyo"}
+
+
 async def test_zero_null_and_absent_are_three_things(api: ControlApi) -> None:
     """Bug case 47: a budget of 0 is a hard stop, none is none, and null is neither."""
     scopes = await make_scope(api)

@@ -33,9 +33,9 @@ async def test_weights_are_exact_bounded_and_reach_the_snapshot(api: ControlApi)
         assert (await api.refuse("PATCH", path, 400, json=body))["param"] == "weight", wrong
         body["name"] = "other"
         assert (await api.refuse("POST", "/organizations", 400, json=body))["param"] == "weight"
-    for odd, param in (({}, "weight"), ({"weight": 1, "name": "x"}, "name")):
-        error = await api.refuse("PATCH", f"/organizations/{plain['id']}", 400, json=odd)
-        assert error["param"] == param
+    odd = {"weight": 1, "name": "x"}
+    error = await api.refuse("PATCH", f"/organizations/{plain['id']}", 400, json=odd)
+    assert error["param"] == "name"
     error = await api.refuse("PATCH", "/organizations/org_none", 404, json={"weight": 1})
     assert error["param"] == "id"
     assert api.snapshot().organization_weights == {plain["id"]: 0.01}

@@ -25,10 +25,10 @@ import logging, sys
 from pathlib import Path
 from gateway.controlplane.config import ControlPlaneConfig
 from gateway.controlplane.serve import run
-url, token, state, port, redis_url = sys.argv[1:]
+url, token, state, port, redis_url, host = sys.argv[1:]
 logging.basicConfig(level=logging.INFO)
 sys.exit(run(ControlPlaneConfig(
-    database_url=url, admin_token=token, state_dir=Path(state), port=int(port),
+    database_url=url, admin_token=token, state_dir=Path(state), host=host, port=int(port),
     redis_url=redis_url or None)))
 """
 
@@ -41,9 +41,9 @@ def free_port() -> int:
 
 @contextmanager
 def process(
-    database_url: str, state: Path, port: int, redis_url: str = ""
+    database_url: str, state: Path, port: int, redis_url: str = "", host: str = "127.0.0.1"
 ) -> Iterator[subprocess.Popen[str]]:
-    arguments = (database_url, ADMIN_TOKEN, str(state), str(port), redis_url)
+    arguments = (database_url, ADMIN_TOKEN, str(state), str(port), redis_url, host)
     command = [sys.executable, "-c", PROGRAM, *arguments]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -73,7 +73,7 @@ async def test_api_and_pages_on_one_port_and_a_clean_stop(
 ) -> None:
     await asyncio.to_thread(bootstrap, database_url, make_bootstrap())
     port = free_port()
-    with process(database_url, tmp_path, port) as child:
+    with process(database_url, tmp_path, port, host="localhost") as child:
         await asyncio.to_thread(wait_ready, port, child)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
             headers = {"authorization": f"Bearer {ADMIN_TOKEN}"}

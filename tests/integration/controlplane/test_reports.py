@@ -212,7 +212,13 @@ async def test_a_data_plane_reads_receipts_of_the_named_project_alone(
 
 
 async def test_a_receipt_on_its_way_is_waited_for(installation: Installation) -> None:
-    request_id = installation.request(TokenUsage(1, 0, 1, 0))
+    """Also that of an answer which took twenty minutes and ended just now."""
+    arrived_ms = time.time_ns() // 1_000_000 - 20 * 60 * 1000
+    identity = {
+        "request_id": f"req_{arrived_ms:012x}{1:020x}",
+        "started_at_us": arrived_ms * 1000,
+    }
+    request_id = installation.request(TokenUsage(1, 0, 1, 0), identity=identity)
 
     async def store_later() -> None:
         await asyncio.sleep(0.3)

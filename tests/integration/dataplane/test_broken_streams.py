@@ -12,6 +12,7 @@ from tests.factories.engine_replies import (
     DONE,
     LAST_PIECE,
     STREAM_HEAD,
+    answer,
     chunk,
     event,
     piece,
@@ -64,6 +65,27 @@ def test_case_11_an_error_inside_the_stream_is_told_once_and_clean(
     assert got.error["message"] == "engine dead, model alias at [address]"
     assert got.error["code"] == "engine_failed"
     assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 1))
+
+
+def test_a_frame_that_was_cut_never_becomes_data(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    """The answer was whole, only its closing counts are not: half a JSON would crash the client."""
+    words = [chunk("Ja", counts=usage(4, 1)), chunk(finish="stop", counts=usage(4, 1))]
+    engine.reply(STREAM_HEAD + b"".join(map(piece, [*words, total_chunk(4, 1)[:90]])), Fin())
+    got = Streamed(plane, stream_options={"include_usage": True})
+    assert (got.text, got.is_done) == ("Ja", True)
+    assert all(isinstance(each, dict) for each in got.chunks)
+    assert (got.close.status, got.close.usage) == (RequestStatus.COMPLETED, counts(4, 1))
+
+
+def test_a_content_type_is_a_stream_in_any_case(
+    plane: DataPlaneProcess, engine: ScriptedEngine
+) -> None:
+    head = STREAM_HEAD.replace(b"text/event-stream", b"Text/Event-Stream")
+    engine.reply(head + b"".join(map(piece, answer(["Ja"]))) + LAST_PIECE)
+    got = Streamed(plane)
+    assert (got.text, got.is_done, got.close.usage) == ("Ja", True, counts(10, 1))
 
 
 @pytest.mark.parametrize("has_id", [True, False])

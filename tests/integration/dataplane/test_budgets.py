@@ -180,6 +180,22 @@ def test_a_new_budget_knows_what_was_spent_before_it(paid: DataPlaneProcess) -> 
     assert paid.chat().status_code == 200
 
 
+def test_a_new_budget_counts_what_the_ledger_has_not_stored_yet(paid: DataPlaneProcess) -> None:
+    paid.read_journals()
+    paid.publish_spend({})  # all until now is stored
+    for _ in range(2):
+        assert paid.chat(max_tokens=100).status_code == 200  # 0.00125 each
+    time.sleep(0.3)  # the feed is taken
+    new = budget("0.0045")
+    publish(paid, new)
+    assert [paid.chat(max_tokens=100).status_code for _ in range(3)] == [200, 402, 402]
+    paid.read_journals()
+    since_us = window_at("daily", "UTC", time.time_ns() // 1000).start_us
+    paid.publish_spend({new.id: WindowSpend(since_us, "0.0011")})  # once it is stored: no more
+    wait_for(lambda: paid.chat(max_tokens=100).status_code == 200, "the ledger is believed", 2)
+    publish_spend(paid, {})
+
+
 def test_yesterdays_spend_is_not_todays(paid: DataPlaneProcess) -> None:
     daily = budget("5")
     publish(paid, daily)

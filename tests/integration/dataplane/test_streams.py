@@ -249,6 +249,33 @@ def test_case_9_usage_only_for_those_who_asked(
     assert sent == {**given, "include_usage": True, "continuous_usage_stats": True}
 
 
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_who_asks_for_usage_gets_it_of_an_engine_that_closes_with_none(
+    plane: DataPlaneProcess, engine: ScriptedEngine, is_asked_for: bool
+) -> None:
+    *events, _, done = answer(WORDS)
+    engine.reply(stream(*events, done))
+    got = Streamed(plane, stream_options={"include_usage": is_asked_for})
+    assert (got.text, got.is_done) == ("".join(WORDS), True)
+    assert [each["usage"] for each in got.chunks if "usage" in each] == (
+        [usage(10, 3)] if is_asked_for else []
+    )
+    if is_asked_for:
+        assert {**got.chunks[-1], "usage": None} == {**got.chunks[0], "choices": [], "usage": None}
+    assert got.close.usage == counts(10, 3)
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_counts_of_the_prompt_alone_are_not_the_last_word(
+    plane: DataPlaneProcess, engine: ScriptedEngine, choices: int
+) -> None:
+    """Some engines begin with a chunk that has usage and no choices, like the closing one."""
+    words = [chunk("a", index=index, counts=usage(9, 1)) for index in range(choices)]
+    ends = [chunk(index=index, finish="stop", counts=usage(9, 2)) for index in range(choices)]
+    engine.reply(stream(event({"choices": [], "usage": usage(9, 0)}), *words, *ends, DONE))
+    assert Streamed(plane, n=choices).close.usage == counts(9, 2 * choices)
+
+
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 def test_case_14_tool_calls_pass_unmodified(
     plane: DataPlaneProcess, engine: ScriptedEngine, finish: str

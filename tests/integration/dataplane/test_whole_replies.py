@@ -185,6 +185,19 @@ def test_a_cut_answer_is_a_502(
     assert len(engine.requests) == 1  # sent on a new connection: not again
 
 
+@pytest.mark.parametrize(
+    "more", [{"error": None}, {"error": {}, "x": 1}, {"x_error": {"error": 1}}]
+)
+def test_an_answer_that_speaks_of_errors_is_an_answer(
+    plane: DataPlaneProcess, engine: ScriptedEngine, more: dict[str, Any]
+) -> None:
+    sent = {**chat_reply('{"error": {}}'), **more}
+    engine.reply(whole(sent))
+    reply = plane.chat()
+    assert (reply.status_code, reply.json()) == (200, sent)
+    assert plane.close_of(reply).usage == TokenUsage(10, None, 3, None)
+
+
 def test_an_answer_that_the_connections_end_delimits(
     plane: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:
@@ -237,6 +250,10 @@ ENGINE_ERRORS: list[tuple[bytes, int, str]] = [
     ),
     (error_reply("slow", 504), 504, "The engine ran out of time."),
     (error_reply("x", 599), 502, "The engine failed"),
+    (error_reply("no credit at http://10.0.0.1/x", 200, code=402), 502, "no credit at [address]"),
+    (error_reply("max_tokens is too large", 200, code=400), 400, "max_tokens is too large"),
+    (whole({"error": "plain words"}), 502, "plain words"),
+    (whole({"object": "error", "message": "old shape"}), 502, "old shape"),
 ]
 
 

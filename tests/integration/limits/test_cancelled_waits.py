@@ -12,7 +12,7 @@ import redis
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import Claim
 from tests.factories.limits import UNIT, make_budget, make_claim, make_limit, make_plan
-from tests.fixtures.limiters import until_ready
+from tests.fixtures.limiters import until, until_ready
 
 PLAN = make_plan(
     make_limit("requests", 100, 86_400),
@@ -36,7 +36,10 @@ def new_claim() -> Claim:
 
 async def is_untouched(limiter: RedisLimiter, url: str) -> bool:
     """Everything is there for the next one, and it finds nothing used."""
-    await asyncio.sleep(0.05)  # answers that are on their way, and what is sent after them
+    connection = limiter.find_connection()
+    assert connection is not None
+    # Answers that are on their way, and what is sent after them.
+    await until(lambda: not connection._waiting)
     claim = make_claim(PLAN, hold_nano=UNIT, started_at_us=time.time_ns() // 1000)
     outcome = await limiter.admit(claim)
     assert outcome.refusal is None, outcome

@@ -10,11 +10,21 @@ from functools import partial
 import pytest
 import redis
 
-from billing.budgets.spend_feed import SpendFeed
+from billing.budgets.spend_feed import SpendFeed, WindowSpend
+from billing.budgets.window import window_at
+from gateway.dataplane.limits.left_charges import LeftCharge, LeftJournal
 from gateway.dataplane.limits.membership import Places
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
+from gateway.dataplane.limits.resp_connection import RespConnection
 from gateway.dataplane.limits.types import Claim, LimitPlan
-from tests.factories.limits import UNIT, make_budget, make_claim, make_limit, make_plan
+from tests.factories.limits import (
+    UNIT,
+    make_budget,
+    make_claim,
+    make_limit,
+    make_plan,
+    snapshot_of,
+)
 from tests.fixtures.limiters import until, until_ready
 
 WORKERS = 4
@@ -45,6 +55,12 @@ async def limiters(valkey_url: str) -> AsyncIterator[list[RedisLimiter]]:
     await until_ready(*made)
     yield made
     await asyncio.gather(*(limiter.close() for limiter in made))
+
+
+def connection_of(limiter: RedisLimiter) -> RespConnection:
+    connection = limiter.find_connection()
+    assert connection is not None
+    return connection
 
 
 async def test_exactly_twenty_a_minute(limiters: list[RedisLimiter]) -> None:
@@ -130,6 +146,62 @@ async def test_what_others_hold_is_told_as_held(limiters: list[RedisLimiter]) ->
 
         await until(is_told)
         settle(limiter, claim, UNIT // 5)
+
+
+async def test_a_limit_raised_while_a_claim_is_refused_admits_it(
+    limiters: list[RedisLimiter],
+) -> None:
+    """What struck by the old amount strikes no more when its answer comes."""
+    limit, budget = make_limit("requests", 1, 3600), make_budget("1", name="bud_raised")
+    for old, new, first, second in (
+        (limit, make_limit("requests", 5, 3600), 0, 0),
+        (budget, make_budget("5", name="bud_raised"), UNIT, UNIT),
+    ):
+        plan = make_plan(old)
+        limiters[0].use_snapshot(snapshot_of((old,)))
+        assert (await limiters[0].admit(claim_on(plan, first))).refusal is None
+        asked = asyncio.create_task(limiters[0].admit(claim_on(plan, second)))
+        await asyncio.sleep(0)  # it is on its way
+        limiters[0].use_snapshot(snapshot_of((new,)))
+        assert (await asyncio.wait_for(asked, 5)).refusal is None
+        assert limiters[0].is_shared
+
+
+async def test_a_stream_does_not_end_while_others_write_back(
+    limiters: list[RedisLimiter], valkey_url: str
+) -> None:
+    plan = make_plan(make_budget("1"))
+    claim = claim_on(plan, UNIT // 100)
+    assert (await limiters[0].admit(claim)).refusal is None
+    with redis.Redis.from_url(valkey_url) as server:
+        server.flushall()
+    growing = asyncio.create_task(limiters[0].top_up(claim, output_tokens=1, hold_nano=UNIT // 100))
+    await until(lambda: not limiters[0].is_ready)
+    await asyncio.sleep(0.01)
+    assert not growing.done()
+    await asyncio.gather(*(each.admit(claim_on(plan)) for each in limiters[1:]))  # they notice
+    assert await asyncio.wait_for(growing, 5) is None
+    assert claim.hold_nano == UNIT // 50
+    refused = await limiters[0].top_up(claim, output_tokens=1, hold_nano=UNIT)
+    assert refused is not None  # of money there is as much as before
+
+
+async def test_what_was_charged_before_a_budget_was_heard_of_counts_for_all(
+    limiters: list[RedisLimiter],
+) -> None:
+    plan = make_plan(make_budget("1"))
+    now_us = time.time_ns() // 1000
+    charge = LeftCharge(plan, now_us, now_us, UNIT // 2, (1, 50))
+    limiters[0].count_left(LeftJournal("jrn_0", (1, 99), False, (charge,), ()))
+    await until(lambda: not connection_of(limiters[0])._waiting)
+    refusal = (await limiters[1].admit(claim_on(plan, UNIT // 2 + 1))).refusal
+    assert refusal is not None
+    assert refusal.remaining == UNIT // 2
+    spent = {"bud_1": WindowSpend(window_at("daily", "UTC", now_us).start_us, "0.5")}
+    for limiter in limiters:
+        limiter.use_feed(SpendFeed(version=1, positions={"jrn_0": (1, 50)}, spent=spent))
+    await until(lambda: not connection_of(limiters[0])._waiting)
+    assert (await limiters[1].admit(claim_on(plan, UNIT // 2))).refusal is None  # once, not twice
 
 
 async def test_a_dead_workers_holds_are_dropped_and_its_charges_kept(

@@ -67,6 +67,30 @@ def test_a_file_where_the_state_directory_should_be(tmp_path: Path) -> None:
     assert (tmp_path / "state").read_text() == "not a directory"
 
 
+def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
+    """A home or / would be shut to everybody else: nothing of it is touched."""
+    (tmp_path / "thesis").mkdir()
+    tmp_path.chmod(0o755)
+    assert_refused(tmp_path, f"{tmp_path} holds other things (thesis); name a new or an empty one.")
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_directory_of_everybody(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    assert_refused(tmp_path, f"{tmp_path} is open to everybody; name a new or an empty one.")
+    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
+
+
+@pytest.mark.parametrize("name", ["owner.lock", "journal", "lost+found", ".cache"])
+def test_a_directory_that_holds_a_state_or_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / "start.log").touch()
+    if name == "owner.lock":
+        (tmp_path / "anything").mkdir()
+    StateDirectory(tmp_path).prepare()
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_state_directory_that_cannot_be_made() -> None:
     assert_refused(Path("/proc/forebay"), "The state directory cannot be used: /proc/forebay")
 
