@@ -53,6 +53,7 @@ class LoadSource:
         answer = ControlClient(load(self.state_dir)).get("/load", **query)
         if not answer["data"]:
             raise CliError(
-                f"Nothing was used from {answer['first_hour_at']} to {answer['last_hour_at']}."
+                f"Nothing was used in the hours from {answer['first_hour_at']} to"
+                f" {answer['last_hour_at']}; the one that is not over does not count yet."
             )
         return json.dumps(answer)

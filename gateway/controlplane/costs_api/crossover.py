@@ -57,7 +57,10 @@ async def show_crossover(
         name = wanted.capacity.stored_profile
         stored = None if name is None else await get_profile(session, name)
     if not found.hours:
-        raise InvalidRequestError("Nothing was used in these hours.", param="from")
+        raise InvalidRequestError(
+            "Nothing was used in these hours; the one that is not over does not count yet.",
+            param="from",
+        )
     if wanted.route is not None and all(hour.route != wanted.route for hour in found.hours):
         raise NotFoundError("This route was not used in these hours.", param="route")
     # Seconds of arithmetic where fleets are large: not in the event loop, and one at a time.
