@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,10 @@ settings.load_profile("steady")
 # compile all our modules again: a third of what it costs to start one.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell's background job ignores Ctrl-C, and so would every process that is started, and stopped, here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A collection looks at all that two hundred imported modules hold; those were a tenth of the run.
 gc.set_threshold(20_000, 20, 20)
