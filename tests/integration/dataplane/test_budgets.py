@@ -185,9 +185,10 @@ def test_a_new_budget_counts_what_the_ledger_has_not_stored_yet(paid: DataPlaneP
     paid.publish_spend({})  # all until now is stored
     for _ in range(2):
         assert paid.chat(max_tokens=100).status_code == 200  # 0.00125 each
-    time.sleep(0.3)  # the feed is taken
+    time.sleep(1)  # the feed is taken
     new = budget("0.0045")
     publish(paid, new)
+    time.sleep(1)  # the journal is read beside what is served
     assert [paid.chat(max_tokens=100).status_code for _ in range(3)] == [200, 402, 402]
     paid.read_journals()
     since_us = window_at("daily", "UTC", time.time_ns() // 1000).start_us

@@ -48,8 +48,8 @@ class TwoWorkers:
         valkey: MortalValkey,
     ) -> None:
         self.plane, self.small, self.large, self.valkey = plane, small, large, valkey
+        wait_for(lambda: len(plane.worker_pids()) == 2, "two workers", 15)
         self.pids = plane.worker_pids()
-        assert len(self.pids) == 2
         self._turn = 0
 
     @contextmanager
