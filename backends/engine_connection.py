@@ -10,7 +10,7 @@ from typing import Protocol
 
 import httptools
 
-from backends.engine_reply import PAUSE_READING_BYTES, EngineReply
+from backends.engine_reply import MAX_HEAD_BYTES, PAUSE_READING_BYTES, EngineReply
 from backends.errors import MalformedReplyError, ReplyCutError, StaleConnectionError
 from backends.write_queue import WriteQueue, WriteTarget
 
@@ -62,6 +62,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             raise StaleConnectionError("The kept connection is closed.")
         self.headers = {}
         self._error = None
+        self._head_bytes = 0
         self._is_complete = self._has_started = self._has_framing = False
         self._is_busy = True
         self._head_waiter = waiter = self._loop.create_future()
@@ -115,10 +116,16 @@ class EngineConnection(EngineReply, asyncio.Protocol):
                 self._take_step(self._step)
                 return
             self._buffered_bytes += len(data)
-            self._wake()
+            if self._waiter is not None:
+                self._wake()
             if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
                 self._is_paused = True
                 self._transport.pause_reading()
+        elif self._is_in_head():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._fail(MalformedReplyError("The engine's reply has a head without an end."))
+                self.close()
 
     def eof_received(self) -> bool:
         """Let asyncio close the transport (asyncio's callback)."""

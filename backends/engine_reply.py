@@ -14,6 +14,7 @@ import httptools
 from backends.errors import MalformedReplyError, ReplyTooLargeError
 
 PAUSE_READING_BYTES = 1024 * 1024
+MAX_HEAD_BYTES = 256 * 1024  # interim replies included
 
 
 class EngineReply:
@@ -24,6 +25,7 @@ class EngineReply:
         "_chunks",
         "_error",
         "_has_framing",
+        "_head_bytes",
         "_head_waiter",
         "_is_busy",
         "_is_complete",
@@ -60,6 +62,7 @@ class EngineReply:
         self._is_paused = False
         self._is_stepped_out = False
         self._has_framing = False
+        self._head_bytes = 0  # of reads that ended before the head did
         self._keeps_alive = True
         self.headers: dict[bytes, bytes] = {}  # lower-case names; a repeated name keeps the last
         self.status = 0
@@ -164,8 +167,10 @@ class EngineReply:
     def on_headers_complete(self) -> None:
         """Wake the sender (httptools' callback)."""
         status = self._parser.get_status_code()
-        self._is_informational = 100 <= status < 200
-        if self._is_informational:
+        if status < 200:
+            if status < 100:
+                raise MalformedReplyError("The engine's status is none.")
+            self._is_informational = True
             self.headers = {}
             return
         self.status = status
@@ -179,14 +184,20 @@ class EngineReply:
     def on_message_complete(self) -> None:
         """Mark the body's end (httptools' callback)."""
         if self._is_informational:
+            self._is_informational = False
             return
         self._is_complete = True
         self._is_busy = False
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _is_in_head(self) -> bool:
+        waiter = self._head_waiter
+        return waiter is not None and not waiter.done() and not self._is_complete
 
     def _fail(self, error: Exception) -> None:
         if self._error is None:

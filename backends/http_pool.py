@@ -36,6 +36,7 @@ class Endpoint:
 
     __slots__ = (
         "_connect_timeout_seconds",
+        "_connecting",
         "_host",
         "_idle",
         "_port",
@@ -68,6 +69,7 @@ class Endpoint:
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
         self._connect_timeout_seconds = connect_timeout_seconds
+        self._connecting: set[asyncio.Timeout] = set()  # of those that wait for a connection
         self._idle: deque[EngineConnection] = deque()
         self.prefix = parts.path.rstrip("/")
         authority = parts.netloc.rpartition("@")[2]
@@ -96,16 +98,27 @@ class Endpoint:
         """
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._connect_timeout_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: EngineConnection(loop, self), self._host, self._port, ssl=self._tls
-                )
+            async with asyncio.timeout(self._connect_timeout_seconds) as limit:
+                self._connecting.add(limit)
+                try:
+                    _, connection = await loop.create_connection(
+                        lambda: EngineConnection(loop, self), self._host, self._port, ssl=self._tls
+                    )
+                finally:
+                    self._connecting.discard(limit)
         except TimeoutError:
             raise ConnectTimeoutError("The engine did not accept a connection in time.") from None
         except OSError as error:  # ssl.SSLError is one
             raise ConnectError(f"The engine cannot be reached ({type(error).__name__}).") from error
         self.in_flight += 1
         return connection
+
+    def give_up_connecting(self) -> None:
+        """End all waits for a connection, as if their time were over."""
+        now = asyncio.get_running_loop().time()
+        for limit in self._connecting:
+            if not limit.expired():
+                limit.reschedule(now)
 
     def release(self, connection: EngineConnection) -> None:
         """Take a connection back: keep it if its exchange is whole, else close it at once."""

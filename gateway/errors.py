@@ -27,6 +27,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+ECHOED_CHARACTERS = 200
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,13 +48,17 @@ class ApiError(Exception):
         retry_after_seconds: float | None = None,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """``details`` become members of the error object beside the four that all have."""
+        """``details`` become members of the error object beside the four that all have.
+
+        What ``message`` repeats of what a client gave goes through :func:`shorten`; code and param,
+        which may be an engine's or a member's name, are shortened here.
+        """
         super().__init__(message)
         self.message = message
         self.details = details
         self.lines = b""  # whole header lines of the step that refuses, beside our own
-        self.code = code or self.default_code
-        self.param = param
+        self.code = shorten(code) if code else self.default_code
+        self.param = None if param is None else shorten(param)
         self.retry_after_seconds = retry_after_seconds
 
     def body(self) -> bytes:
@@ -213,6 +219,11 @@ class EngineTooSlowError(ApiError):
 
     status = 504
     default_code = "engine_timeout"
+
+
+def shorten(given: str, most: int = ECHOED_CHARACTERS) -> str:
+    """Return what a client, or an engine, gave as an error may repeat it, cut to ``most`` characters."""
+    return given if len(given) <= most else f"{given[:most]}…"
 
 
 def error_body(

@@ -126,6 +126,11 @@ class CircuitBreaker:
         until = now + min(seconds, MAX_COOL_DOWN_SECONDS)
         self.cooling_until = max(self.cooling_until, until)
 
+    def trip(self, now: float) -> None:
+        """Open, whatever its counts: somebody knows better. Nothing changes while it is open."""
+        if self.open_until is None:
+            self._open(now)
+
     def _is_too_much(self) -> bool:
         limits = self._limits
         if 0 < limits.failures <= self._failures_in_a_row:

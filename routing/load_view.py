@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import exp
 from zlib import crc32
 
+import msgspec
+
 from routing.circuit_breaker import CircuitBreaker
 from routing.outcome import Outcome
 from routing.policies import BreakerLimits
@@ -20,31 +22,17 @@ MEAN_INPUT_TOKENS = 500.0  # of requests that others sent, until we have seen so
 DEFAULT_COOL_DOWN_SECONDS = 1.0  # after a 429 or 503 that names no time
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One try at one replica: what it still accounts for there, so that it is taken back exactly."""
 
-    __slots__ = (
-        "has_first_token",
-        "is_ended",
-        "output_tokens",
-        "output_tokens_left",
-        "started_at",
-        "ticket",
-        "view",
-        "waiting_tokens",
-    )
-
-    def __init__(
-        self, view: LoadView, ticket: int, now: float, waiting_tokens: int, output_tokens: int
-    ) -> None:
-        self.view = view
-        self.ticket = ticket  # of the breaker
-        self.started_at = now
-        self.waiting_tokens = waiting_tokens
-        self.output_tokens = output_tokens  # as guessed
-        self.output_tokens_left = output_tokens
-        self.has_first_token = False
-        self.is_ended = False
+    view: LoadView
+    ticket: int  # of the breaker
+    started_at: float
+    waiting_tokens: int
+    output_tokens: int  # as guessed
+    output_tokens_left: int
+    has_first_token: bool = False
+    is_ended: bool = False
 
     def first_token(self, now: float) -> None:
         """The first content came; only the first call counts."""
@@ -82,11 +70,13 @@ class LoadView:
         "outstanding_tokens",
         "probed_at",
         "replica_id",
+        "seconds_a_token",
         "state",
         "ttft",
         "ttft_at",
         "waiting_input_tokens",
         "waiting_requests",
+        "waiting_since",
         "weight",
     )
 
@@ -121,32 +111,37 @@ class LoadView:
         # Ours.
         self.in_flight = 0
         self.waiting_requests = 0  # of in_flight, those without a first token
+        self.waiting_since = 0.0  # when the latest of them came that found no other
         self.waiting_input_tokens = 0  # theirs, less what the engine has cached
         self.outstanding_tokens = 0  # guess of all that is still to be read and made
         self.mean_input_tokens = MEAN_INPUT_TOKENS
         self.ttft: float | None = None  # seconds, averaged; measured last at ttft_at
         self.ttft_at = 0.0
+        self.seconds_a_token: float | None = None  # of a prompt, until the first token; averaged
         self.breaker = CircuitBreaker(limits)
 
     def begin(self, shape: RequestShape, now: float, *, cached_tokens: int = 0) -> Attempt:
         """Count a request that is sent now; ``cached_tokens`` of its prompt are there already."""
-        waiting = shape.input_tokens - cached_tokens
-        waiting = max(waiting, 0)
-        output = shape.output_tokens
         self.in_flight += 1
+        if not self.waiting_requests:
+            self.waiting_since = now
         self.waiting_requests += 1
-        self.waiting_input_tokens += waiting
-        self.outstanding_tokens += waiting + output
-        self.mean_input_tokens += (waiting - self.mean_input_tokens) * 0.05
-        return Attempt(self, self.breaker.begin(now), now, waiting, output)
+        waiting, output = shape.input_tokens, shape.output_tokens
+        if waiting or output:  # else there was nothing to choose, and nobody has guessed
+            waiting = max(waiting - cached_tokens, 0)
+            self.waiting_input_tokens += waiting
+            self.outstanding_tokens += waiting + output
+            self.mean_input_tokens += (waiting - self.mean_input_tokens) * 0.05
+        return Attempt(self, self.breaker.begin(now), now, waiting, output, output)
 
     def first_token(self, attempt: Attempt, now: float) -> None:
         """Its prompt has been read. Good for the breaker: long streams end late."""
         if attempt.has_first_token or attempt.is_ended:
             return
         attempt.has_first_token = True
+        tokens = attempt.waiting_tokens
         self._stop_waiting(attempt)
-        self._measure(now - attempt.started_at, now)
+        self._measure(now - attempt.started_at, now, tokens)
         self.breaker.succeed(attempt.ticket, now)
 
     def progress(self, attempt: Attempt, output_tokens: int) -> None:
@@ -172,8 +167,9 @@ class LoadView:
         if not attempt.has_first_token:
             self._stop_waiting(attempt)
         self.in_flight -= 1
-        self.outstanding_tokens -= attempt.output_tokens_left
-        attempt.output_tokens_left = 0
+        if attempt.output_tokens_left:
+            self.outstanding_tokens -= attempt.output_tokens_left
+            attempt.output_tokens_left = 0
         breaker = self.breaker
         if outcome is Outcome.ANSWERED:
             if not attempt.has_first_token:  # a whole reply: its first token is not seen
@@ -188,11 +184,15 @@ class LoadView:
 
     def _stop_waiting(self, attempt: Attempt) -> None:
         self.waiting_requests -= 1
-        self.waiting_input_tokens -= attempt.waiting_tokens
-        self.outstanding_tokens -= attempt.waiting_tokens
-        attempt.waiting_tokens = 0
+        if attempt.waiting_tokens:
+            self.waiting_input_tokens -= attempt.waiting_tokens
+            self.outstanding_tokens -= attempt.waiting_tokens
+            attempt.waiting_tokens = 0
 
-    def _measure(self, seconds: float, now: float) -> None:
+    def _measure(self, seconds: float, now: float, input_tokens: int) -> None:
+        if input_tokens:
+            rate, before = seconds / input_tokens, self.seconds_a_token
+            self.seconds_a_token = rate if before is None else before + (rate - before) * TTFT_SHARE
         if self.ttft is None:
             self.ttft = seconds
         else:  # the older the average, the more the new one counts

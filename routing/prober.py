@@ -16,7 +16,8 @@ from collections.abc import Callable
 from backends.http_pool import Endpoint
 from backends.vllm.model_list import EngineFacts
 from routing.agent_watch import AgentWatch
-from routing.replica_watch import Lines, ProbedView, ProbeTimes, ReplicaWatch
+from routing.probed_view import Lines, ProbedView
+from routing.replica_watch import ProbeTimes, ReplicaWatch
 
 PROBES_PER_SECOND = 100.0
 

@@ -11,27 +11,29 @@ sleeping                  a probe is answered, the engine says it is awake    re
 any                       a probe is answered, the engine says it sleeps      sleeping
 ready, saturated          3 probes fail in a row, no request succeeds         starting if the last
                           between them                                        said 503, else failed
-ready, saturated          2 are not answered, and streams have stopped        failed
+ready, saturated          one is silent: not answered, however often it       failed
+                          was asked, and no request got anything meanwhile
 starting                  refused, or 503                                     starting, for as long
                                                                               as a start may take
 starting                  that is over, or 3 other failures in a row          failed
 failed                    503 after another failure: somebody loads a model   starting
 starting, failed          a request succeeds                                  ready
-failed                    a probe is not answered, and requests got bytes     ready
+failed                    a probe is not answered, and requests get bytes     ready
 sleeping                  probes fail; we had it stopped                      sleeping
 sleeping                  3 probes fail in a row; we had not                  failed
 any                       we have it started or woken                         starting
 any                       we have it stopped or put to sleep                  sleeping
 ready, saturated          its engine lists models, and not its deployment's   lacks_model
 lacks_model               it lists the model, or a request succeeds           ready or saturated
+ready, saturated          it says that it is well, and answers no request     failed, until one
+                          (:mod:`routing.stall_watch`)                        gets something
 any                       the Snapshot or the engine says that it drains      draining, over all
 ========================  ==================================================  ===================
 
-A probe fails alone often enough: one is slow while the engine reads a long prompt. So a success of
-traffic since the probe before starts the row anew, and a slow health check never takes a replica
-out that serves, be it only a stream that goes on. Where a stream that had begun has stopped as well,
-two unanswered probes in a row are enough: an engine that is merely busy goes on with its streams.
-While we wait for an engine to wake, that it still sleeps is no news.
+A probe fails alone often enough, so it takes three, and a success of traffic starts the row anew.
+One that is silent is three questions by itself, all of them open for long (:mod:`routing.ask_health`),
+and needs no other. A slow health check never takes a replica out that serves, be it only a stream
+that goes on. While we wait for an engine to wake, that it still sleeps is no news.
 
 A replica becomes **saturated** when two probes in a row find requests waiting inside it while it
 runs nine tenths of the most that it ran lately, or when its KV cache is 95 % full; **ready** again
@@ -49,7 +51,6 @@ from enum import Enum, auto
 from routing.types import ReplicaState
 
 FAILED_PROBES = 3
-_FROZEN_PROBES = 2  # unanswered, while a stream that had begun gives nothing more
 START_LIMIT_SECONDS = 1800.0  # a large model from a cold disk
 _FULL_KV = 0.95
 _ROOMY_KV = 0.90
@@ -68,7 +69,7 @@ class Health(Enum):
     NOT_READY = auto()  # 503
     ERROR = auto()  # another status, or no HTTP
     REFUSED = auto()  # no connection
-    SILENT = auto()  # not within the time
+    SILENT = auto()  # nothing came, of any question
 
 
 _NO_HEALTH = (404, 405, 501)  # of an engine without that address, which other servers lack
@@ -81,14 +82,6 @@ def read_health(status: int) -> Health:
     return Health.NOT_READY if status == 503 else Health.ERROR
 
 
-class Traffic(Enum):
-    """What requests got of the engine while it was asked for its health."""
-
-    NOTHING_TOLD = auto()  # none that would have got something of a sound one, for all we know
-    HEARD = auto()  # something
-    STOPPED = auto()  # nothing, and some had begun to get their answer
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """One probe; None where the engine did not say."""
@@ -99,7 +92,7 @@ class ProbeResult:
     waiting: int | None = None
     kv_usage: float | None = None
     is_asleep: bool | None = None
-    traffic: Traffic = Traffic.NOTHING_TOLD
+    has_traffic: bool = False  # requests got something of it meanwhile
 
 
 def judge_once(probe: ProbeResult) -> ReplicaState:
@@ -130,12 +123,14 @@ class ReplicaTracker:
         "failed_probes",
         "is_draining",
         "is_model_missing",
+        "is_stalled",
         "is_stopped",
     )
 
     def __init__(self) -> None:
         self.is_draining = False  # by the Snapshot's word
         self.is_model_missing = False  # by the engine's own list
+        self.is_stalled = False  # well by its own word, and answers nothing
         self._base = ReplicaState.READY
         self._has_news = False
         self.failed_probes = 0  # in a row
@@ -153,6 +148,8 @@ class ReplicaTracker:
         """How the replica stands."""
         if self.is_draining or self._does_engine_drain:
             return ReplicaState.DRAINING
+        if self.is_stalled and self._base in _SERVING:
+            return ReplicaState.FAILED
         if self.is_model_missing and self._base in _SERVING:
             return ReplicaState.LACKS_MODEL
         return self._base
@@ -163,19 +160,22 @@ class ReplicaTracker:
         return 0 < self.failed_probes < FAILED_PROBES and self._base in _SERVING
 
     @property
-    def is_doubted_silent(self) -> bool:
-        """Whether it is in doubt because the last probe was not answered."""
-        return self.is_in_doubt and self._last_health is Health.SILENT
+    def is_serving(self) -> bool:
+        """Whether it has been asked and works, as far as anybody knows: requests wait for it."""
+        return self._has_news and self._base in _SERVING
 
     @property
     def is_silent(self) -> bool:
         """Whether it has failed because nothing answers: it can be reached, and says not even no."""
+        if self.is_stalled and self._base in _SERVING:
+            return True
         return self._base is ReplicaState.FAILED and self._last_health is Health.SILENT
 
     def note_success(self) -> None:
         """A request got what it wanted of this replica, or a part of it."""
         self.failed_probes = 0
         self._does_engine_drain = False
+        self.is_stalled = False
         self.is_model_missing = False  # some engines take names that they do not list
         if self._base in _DOWN:
             self._become_ready()
@@ -245,7 +245,7 @@ class ReplicaTracker:
         if health is Health.REFUSED:
             self._does_engine_drain = False  # what drained is gone
         is_silent = health is Health.SILENT
-        if is_silent and probe.traffic is Traffic.HEARD:  # it lives, and has no time for us
+        if is_silent and probe.has_traffic:  # it lives, and has no time for us
             self.failed_probes = 0
             if self._base is ReplicaState.FAILED:
                 self._become_ready()
@@ -255,9 +255,7 @@ class ReplicaTracker:
             self._start(probe.at)
             return
         self.failed_probes += 1
-        limit = FAILED_PROBES
-        if is_silent and probe.traffic is Traffic.STOPPED and self._last_health is Health.SILENT:
-            limit = _FROZEN_PROBES
+        limit = 1 if is_silent and self._base in _SERVING else FAILED_PROBES
         if self._base is ReplicaState.STARTING:
             self._observe_slow_start(probe)
         elif self._base is ReplicaState.FAILED:

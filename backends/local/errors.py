@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_MOST_CHARACTERS = 2000  # of a text that may repeat what the client sent
+
 
 class ApiError(Exception):
     """A refusal or failure with its HTTP status; its text goes to the client."""
@@ -11,10 +13,10 @@ class ApiError(Exception):
     def __init__(
         self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None
     ) -> None:
-        super().__init__(message)
+        super().__init__(_shorten(message))
         self.status = status
         self.kind = kind
-        self.param = param
+        self.param = None if param is None else _shorten(param)
 
     def payload(self) -> dict[str, Any]:
         """Return the JSON body."""
@@ -62,6 +64,10 @@ class EngineFailureError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(500, message, kind="InternalServerError")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 class ClientGoneError(Exception):

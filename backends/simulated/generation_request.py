@@ -93,7 +93,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompts[choice // self.choices_per_prompt]
 
 
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(_Body, strict=False).decode  # 100.0 is an integer, as in vLLM
 _decode_tools = msgspec.json.Decoder(list[_Tool] | None).decode
 
 

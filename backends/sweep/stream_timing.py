@@ -105,7 +105,7 @@ class StreamTiming:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._fail(Failure.MALFORMED, "an event of the stream is no chunk")
             return
-        if event.error is not None:
+        if event.error and isinstance(event.error, dict | str):  # false and {} say there is none
             self._fail(Failure.FAILED, _message_of(event.error))
             return
         if event.choices:
@@ -147,5 +147,5 @@ def read_error(body: bytes) -> str:
         return ""
     if not isinstance(content, dict):
         return ""
-    found = content.get("error", content.get("message", content.get("detail", "")))
+    found = content.get("error") or content.get("message") or content.get("detail")
     return _message_of(found) if found else ""

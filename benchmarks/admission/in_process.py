@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from benchmarks.admission.claims import BUDGETS, LIMITS, PLAN, PRICE, make_claim
+from benchmarks.admission.settled_collector import settled_collector
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.estimate import Estimator, Guess
 from gateway.dataplane.limits.local_limiter import LocalLimiter
@@ -61,14 +61,10 @@ def measure(rounds: int) -> InProcess:
     whole: list[float] = []
     limiter_only: list[float] = []
     _run(admit_whole)
-    gc.collect()
-    gc.freeze()  # as a data plane does when it has started
-    try:
+    with settled_collector():
         for _ in range(rounds):
             whole.append(_run(admit_whole))
             limiter_only.append(_run(admit_only))
-    finally:
-        gc.unfreeze()
     return InProcess(
         *(statistics.median(whole), min(whole)),
         *(statistics.median(limiter_only), min(limiter_only)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import statistics
 import time
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.admission.claims import make_claim
+from benchmarks.admission.settled_collector import settled_collector
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.up.valkey import EmbeddedValkey, find_valkey_program
 
@@ -59,19 +59,17 @@ async def _measure(url: str, rate: int, seconds: float, rounds: int) -> ThroughR
             if time.monotonic() > give_up_at:
                 raise NotMeasuredError("The limiter did not become ready.")
             await asyncio.sleep(0.01)
-        gc.collect()
-        gc.freeze()  # as a data plane does when it has started
-        await _offer(limiter, rate, min(seconds, 1.0))
         without: list[float] = []
         differences: list[float] = []
         waits: list[float] = []
-        for _ in range(rounds):
-            without.append((await _offer(None, rate, seconds))[0])
-            cost, waited = await _offer(limiter, rate, seconds)
-            differences.append(cost - without[-1])
-            waits += waited
+        with settled_collector():
+            await _offer(limiter, rate, min(seconds, 1.0))
+            for _ in range(rounds):
+                without.append((await _offer(None, rate, seconds))[0])
+                cost, waited = await _offer(limiter, rate, seconds)
+                differences.append(cost - without[-1])
+                waits += waited
     finally:
-        gc.unfreeze()
         await limiter.close()
     waits.sort()
     return ThroughRedis(
@@ -92,11 +90,11 @@ async def _offer(
     async def serve(number: int) -> None:
         nonlocal strange
         claim = make_claim(number)
+        asked_at = loop.time()
         if limiter is not None:
-            asked_at = loop.time()
             outcome = await limiter.admit(claim)
-            waits.append(loop.time() - asked_at)
             strange += outcome.refusal is not None or not limiter.is_shared
+        waits.append(loop.time() - asked_at)
         await asyncio.sleep(_LASTS_SECONDS)
         if limiter is not None:
             limiter.settle(

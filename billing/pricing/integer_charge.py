@@ -58,17 +58,16 @@ class IntegerCharge:
         tokens, output = usage.input_tokens, usage.output_tokens
         if tokens is None or output is None:
             return None
-        cached = usage.cached_input_tokens or 0
-        if not (0 <= tokens <= MAX_TOKENS and 0 <= output <= MAX_TOKENS and cached >= 0):
+        if not (0 <= tokens <= MAX_TOKENS and 0 <= output <= MAX_TOKENS):
             return None
-        cached = min(cached, tokens)
-        charge = (tokens - cached) * self._input + cached * self._cached + output * self._output
-        if not charge:
-            return "0"
-        digits = str(charge).rjust(self._places + 1, "0")
-        fraction = digits[-self._places :].rstrip("0")
-        whole = digits[: -self._places]
-        return f"{whole}.{fraction}" if fraction else whole
+        charge = tokens * self._input + output * self._output
+        cached = usage.cached_input_tokens
+        if cached:
+            if cached < 0:
+                return None
+            charge += min(cached, tokens) * (self._cached - self._input)
+        whole, fraction = divmod(charge, self._unit)
+        return f"{whole}.{fraction:0{self._places}}".rstrip("0").rstrip(".")
 
     def nano(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> int:
         """Return the charge in billionths of the currency's unit, rounded up.

@@ -26,10 +26,10 @@ import logging
 import os
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -131,7 +131,8 @@ class JournalWriter:
             raise JournalUnavailableError("No space is left for the journal.")
         if self._is_failing and not self.flush():
             raise JournalUnavailableError("The journal's disk refuses writes.")
-        if self._offset + len(line) + self._reserve(1) > self._size:
+        reserve = (self.opened - self.closed + 1) * CLOSE_RESERVE_BYTES  # _reserve, without a call
+        if self._offset + len(line) + reserve > self._size:
             self._make_room(len(line))
         self._write(line)
         self.opened += 1
@@ -175,7 +176,7 @@ class JournalWriter:
 
     def _line(self, record: JournalRecord) -> bytes:
         payload = self._encode(record)
-        return b"%08x %b\n" % (zlib.crc32(payload), payload)
+        return b"%08x %b\n" % (crc32(payload), payload)
 
     def _write(self, line: bytes) -> None:
         self._buffer.append(line)

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.control_client import ControlClient
-from gateway.cli.options import JsonOption, StateDirOption, load
+from gateway.cli.options import (
+    JsonOption,
+    ScopeArgument,
+    ScopeIdArgument,
+    ScopeIdOption,
+    ScopeOption,
+    StateDirOption,
+    either,
+    load,
+)
 from gateway.cli.output import Columns, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Set, list and remove budgets.")
@@ -66,13 +75,20 @@ def set_budget(
 
 @app.command("list")
 def list_budgets(
-    scope: Annotated[str | None, typer.Option(help="Only budgets of this scope.")] = None,
-    of: Annotated[str | None, typer.Option("--of", help="Only budgets of this id.")] = None,
+    *,
+    scope: ScopeArgument = None,
+    scope_id: ScopeIdArgument = None,
+    only_scope: ScopeOption = None,
+    of: ScopeIdOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List budgets with what was charged in the current window."""
-    answer = ControlClient(load(state_dir)).get("/budgets", scope=scope, scope_id=of)
+    answer = ControlClient(load(state_dir)).get(
+        "/budgets",
+        scope=either(scope, only_scope, "--scope"),
+        scope_id=either(scope_id, of, "--of"),
+    )
     if as_json:
         print_json(answer["data"])
     else:

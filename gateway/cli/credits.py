@@ -8,7 +8,7 @@ import typer
 
 from gateway.cli.control_client import ControlClient
 from gateway.cli.errors import CliError
-from gateway.cli.options import JsonOption, StateDirOption, load
+from gateway.cli.options import JsonOption, StateDirOption, either, load
 from gateway.cli.output import Columns, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Grant credit, and set how organizations pay.")
@@ -79,14 +79,17 @@ def grant_credit(
 
 @app.command("list")
 def list_grants(
-    organization: Annotated[
-        str | None, typer.Option(metavar="ORG_ID", help="Only grants of this organization.")
+    *,
+    organization_id: Annotated[
+        str | None, typer.Argument(metavar="ORG_ID", help="Only grants of this organization.")
     ] = None,
+    organization: Annotated[str | None, typer.Option(metavar="ORG_ID", help="As ORG_ID.")] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List grants, also those that are used up."""
-    answer = ControlClient(load(state_dir)).get("/credit-grants", organization_id=organization)
+    wanted = either(organization_id, organization, "--organization")
+    answer = ControlClient(load(state_dir)).get("/credit-grants", organization_id=wanted)
     if as_json:
         print_json(answer["data"])
     else:

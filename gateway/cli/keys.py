@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.control_client import ControlClient
-from gateway.cli.options import JsonOption, StateDirOption, load, parse_time
+from gateway.cli.options import JsonOption, StateDirOption, either, load, parse_time
 from gateway.cli.output import Columns, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, revoke and rotate API keys.")
@@ -52,12 +52,15 @@ def create(
 
 @app.command("list")
 def list_keys(
-    project: Annotated[str | None, typer.Option(help="Only this project's.")] = None,
+    *,
+    project: Annotated[str | None, typer.Argument(help="Only this project's.")] = None,
+    only_project: Annotated[str | None, typer.Option("--project", help="As PROJECT.")] = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List API keys, newest first, also those that open nothing any more."""
-    answer = ControlClient(load(state_dir)).get("/keys", project_id=project)
+    wanted = either(project, only_project, "--project")
+    answer = ControlClient(load(state_dir)).get("/keys", project_id=wanted)
     if as_json:
         print_json(answer["data"])
         return

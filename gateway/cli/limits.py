@@ -9,7 +9,16 @@ import typer
 
 from gateway.cli.control_client import ControlClient
 from gateway.cli.errors import CliError
-from gateway.cli.options import JsonOption, StateDirOption, load
+from gateway.cli.options import (
+    JsonOption,
+    ScopeArgument,
+    ScopeIdArgument,
+    ScopeIdOption,
+    ScopeOption,
+    StateDirOption,
+    either,
+    load,
+)
 from gateway.cli.output import Columns, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Set, list and remove rate limits.")
@@ -64,13 +73,20 @@ def set_limit(
 
 @app.command("list")
 def list_limits(
-    scope: Annotated[str | None, typer.Option(help="Only limits of this scope.")] = None,
-    of: Annotated[str | None, typer.Option("--of", help="Only limits of this id.")] = None,
+    *,
+    scope: ScopeArgument = None,
+    scope_id: ScopeIdArgument = None,
+    only_scope: ScopeOption = None,
+    of: ScopeIdOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List rate limits, oldest first."""
-    answer = ControlClient(load(state_dir)).get("/limits", scope=scope, scope_id=of)
+    answer = ControlClient(load(state_dir)).get(
+        "/limits",
+        scope=either(scope, only_scope, "--scope"),
+        scope_id=either(scope_id, of, "--of"),
+    )
     if as_json:
         print_json(answer["data"])
     else:

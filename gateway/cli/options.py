@@ -21,12 +21,23 @@ FromOption = Annotated[
 ToOption = Annotated[
     str | None, typer.Option("--to", metavar="TIME", help="ISO 8601, exclusive. Default: now.")
 ]
+ScopeArgument = Annotated[str | None, typer.Argument(help="Only of this scope.")]
+ScopeOption = Annotated[str | None, typer.Option("--scope", help="As SCOPE.")]
+ScopeIdArgument = Annotated[str | None, typer.Argument(help="Only of this id.")]
+ScopeIdOption = Annotated[str | None, typer.Option("--of", help="As SCOPE_ID.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def load(state_dir: str | None) -> Settings:
     """Return the settings. Raises :class:`gateway.settings.SettingsError`."""
     return Settings.load(state_dir=state_dir)
+
+
+def either(argument: str | None, option: str | None, name: str) -> str | None:
+    """Return what was given as an argument or as the option ``name``. Raises :class:`CliError` for two."""
+    if argument is not None and option is not None and argument != option:
+        raise CliError(f"{argument!r} and {name} {option!r} exclude each other.")
+    return option if argument is None else argument
 
 
 def parse_time(text: str | None, option: str) -> str | None:

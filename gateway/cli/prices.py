@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli.control_client import ControlClient
-from gateway.cli.options import JsonOption, StateDirOption, load, parse_time
+from gateway.cli.options import JsonOption, StateDirOption, either, load, parse_time
 from gateway.cli.output import Columns, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Set and list prices per million tokens.")
@@ -22,6 +22,11 @@ _COLUMNS: Columns = (
     ("OUTPUT", "output_per_million"),
     ("EFFECTIVE", "effective_at"),
 )
+
+
+RouteFilter = Annotated[str | None, typer.Argument(help="Only this route's.")]
+RouteOption = Annotated[str | None, typer.Option("--route", help="As ROUTE.")]
+BookOption = Annotated[str | None, typer.Option("--price-book", help="Only this price book's.")]
 
 
 @app.command("set")
@@ -66,25 +71,37 @@ def set_price(
 
 
 @app.command("list")
-def list_prices(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+def list_prices(
+    *,
+    route: RouteFilter = None,
+    only_route: RouteOption = None,
+    price_book: BookOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the prices that hold now."""
-    answer = ControlClient(load(state_dir)).get("/prices")
-    if as_json:
-        print_json(answer["data"])
-    else:
-        print_table(answer["data"], _COLUMNS, empty="No prices.")
+    wanted = either(route, only_route, "--route")
+    _list("/prices", wanted, price_book, state_dir, as_json=as_json)
 
 
 @app.command("history")
 def history(
-    route: Annotated[str | None, typer.Option(help="Only this route's.")] = None,
-    price_book: Annotated[str | None, typer.Option(help="Only this price book's.")] = None,
+    *,
+    route: RouteFilter = None,
+    only_route: RouteOption = None,
+    price_book: BookOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List every price ever set, newest effective first."""
-    client = ControlClient(load(state_dir))
-    answer = client.get("/prices/history", route=route, price_book=price_book)
+    wanted = either(route, only_route, "--route")
+    _list("/prices/history", wanted, price_book, state_dir, as_json=as_json)
+
+
+def _list(
+    path: str, route: str | None, price_book: str | None, state_dir: str | None, *, as_json: bool
+) -> None:
+    answer = ControlClient(load(state_dir)).get(path, route=route, price_book=price_book)
     if as_json:
         print_json(answer["data"])
     else:

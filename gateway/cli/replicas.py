@@ -12,7 +12,7 @@ import typer
 from gateway.cli import fleet_options as fleet
 from gateway.cli.control_client import ControlClient
 from gateway.cli.errors import CliError
-from gateway.cli.options import JsonOption, StateDirOption, load
+from gateway.cli.options import JsonOption, StateDirOption, either, load
 from gateway.cli.output import Columns, print_json, print_table
 from gateway.cli.wait_idle import wait_until_idle
 
@@ -35,8 +35,10 @@ _BASE_URL_HELP = "Where the engine is, like http://10.0.0.7:8000."
 
 @app.command("list")
 def list_replicas(
-    deployment: Annotated[
-        str | None, typer.Option(metavar="DEPLOYMENT", help="Only replicas of this one.")
+    *,
+    deployment: Annotated[str | None, typer.Argument(help="Only replicas of this one.")] = None,
+    only_deployment: Annotated[
+        str | None, typer.Option("--deployment", metavar="DEPLOYMENT", help="As DEPLOYMENT.")
     ] = None,
     probe: Annotated[
         bool, typer.Option("--probe/--no-probe", help="Ask each engine now how it is.")
@@ -46,10 +48,11 @@ def list_replicas(
 ) -> None:
     """List replicas by deployment, oldest first, with what their engines say now."""
     client = ControlClient(load(state_dir))
-    if deployment is None:
+    wanted = either(deployment, only_deployment, "--deployment")
+    if wanted is None:
         deployments = client.get("/deployments")["data"]
     else:
-        deployments = [fleet.get_by_id_or_name(client, "deployments", deployment)]
+        deployments = [fleet.get_by_id_or_name(client, "deployments", wanted)]
     rows = [
         {**replica, "deployment": one["name"]} for one in deployments for replica in one["replicas"]
     ]

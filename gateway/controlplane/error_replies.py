@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.controlplane.database import find_sqlstate, is_out_of_time
 from gateway.controlplane.errors import ApiError, InvalidRequestError, UnavailableError, error_body
+from gateway.errors import shorten
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def _answer_validation_error(_: Request, error: Exception) -> Response:
 def name_param(location: Sequence[int | str]) -> str | None:
     """Return ``name`` or ``allowed_routes.0`` from pydantic's location; None for the whole body."""
     parts = [str(part) for part in location[1:]]
-    return ".".join(parts) or None
+    return shorten(".".join(parts)) or None  # a member that is not known has the client's own name
 
 
 def describe_problem(problem: Mapping[str, Any], param: str | None) -> str:

@@ -45,91 +45,54 @@ if TYPE_CHECKING:
     from routing.types import RequestShape
 
 
-class ActiveRequest:
-    """The state of a request between admission and settlement."""
+class ActiveRequest(msgspec.Struct, eq=False):
+    """The state of a request between admission and settlement.
 
-    __slots__ = (
-        "_active",
-        "_attempt",
-        "_counts",
-        "_exchange",
-        "_journal",
-        "_log",
-        "_progress_usage",
-        "attempt_at",
-        "attempts",
-        "clock",
-        "connection",
-        "decision",
-        "ended_attempts",
-        "error_code",
-        "first_token_at_us",
-        "fleet",
-        "guess",
-        "http_status",
-        "identity",
-        "is_client_gone",
-        "is_held_back",
-        "is_settled",
-        "others",
-        "progress_at",
-        "replica",
-        "reservation",
-        "route",
-        "shape",
-        "sleeper",
-        "status",
-        "stream_usage",
-        "usage",
-        "waiter",
-    )
+    A Struct, for it is made by each request: its many defaults cost nothing there.
+    """
 
-    def __init__(
-        self,
-        identity: RequestIdentity,
-        *,
-        route: ServedRoute,
-        journal: JournalWriter,
-        exchange: HttpExchange,
-        active: set[ActiveRequest],
-        clock: Callable[[], float],
-        reservation: Reservation | None,
-        guess: Guess | None,
-        counts: RequestCounts | None = None,
-        log: RequestLog | None = None,
-    ) -> None:
-        self.identity = identity
-        self.clock = clock  # of the event loop
-        self.reservation = reservation  # None: no limit and no budget holds for it
-        self.guess = guess  # None: nobody has needed one
-        self.route = route  # that serves it
-        self.others: tuple[ServedRoute, ...] = ()  # that may serve it where that one cannot
-        self.waiter: Waiter | None = None  # in the queue of a saturated deployment
-        self.sleeper: asyncio.Future[Replica] | None = None  # for a deployment that sleeps
-        self._journal, self._exchange, self._active = journal, exchange, active
-        self._counts = counts  # None: nobody asks for metrics
-        self._log = log  # None: nobody wants one
-        self.attempt_at = self.progress_at = clock()
-        self._progress_usage: TokenUsage | None = None
-        self.connection: EngineConnection | None = None
-        self.fleet: Fleet | None = None  # of the latest attempt, as all below
-        self.replica: ServedReplica | None = None
-        self.decision: Decision | None = None
-        self.shape: RequestShape | None = None
-        self._attempt: Attempt | None = None
-        self.attempts = 0
-        self.ended_attempts: list[EndedAttempt] | None = None  # for the log
-        self.first_token_at_us: int | None = None
-        self.stream_usage: StreamUsage | None = None
-        self.is_client_gone = exchange.is_gone
-        self.is_held_back = False  # the client is slow: the engine's silence is not its own
-        self.is_settled = False
-        # What a path that forgets to say otherwise ends as: nothing is billed for our own faults.
-        self.status, self.http_status = RequestStatus.FAILED, 500
-        self.error_code: str | None = "internal_error"
-        self.usage = TokenUsage()
-        active.add(self)
+    identity: RequestIdentity
+    route: ServedRoute  # that serves it
+    journal: JournalWriter
+    exchange: HttpExchange
+    active: set[ActiveRequest]
+    clock: Callable[[], float]  # of the event loop
+    reservation: Reservation | None  # None: no limit and no budget holds for it
+    guess: Guess | None  # None: nobody has needed one
+    counts: RequestCounts | None = None  # None: nobody asks for metrics
+    log: RequestLog | None = None  # None: nobody wants one
+    others: tuple[ServedRoute, ...] = ()  # that may serve it where that one cannot
+    waiter: Waiter | None = None  # in the queue of a saturated deployment
+    sleeper: asyncio.Future[Replica] | None = None  # for a deployment that sleeps
+    attempt_at: float = 0.0
+    progress_at: float = 0.0
+    progress_usage: TokenUsage | None = None
+    connection: EngineConnection | None = None
+    fleet: Fleet | None = None  # of the latest attempt, as all below
+    replica: ServedReplica | None = None
+    decision: Decision | None = None
+    shape: RequestShape | None = None
+    attempt: Attempt | None = None  # that runs now
+    attempts: int = 0
+    ended_attempts: list[EndedAttempt] | None = None  # for the log
+    first_token_at_us: int | None = None
+    stream_usage: StreamUsage | None = None
+    is_client_gone: bool = False
+    is_held_back: bool = False  # the client is slow: the engine's silence is not its own
+    is_settled: bool = False
+    # What a path that forgets to say otherwise ends as: nothing is billed for our own faults.
+    status: RequestStatus = RequestStatus.FAILED
+    http_status: int = 500
+    error_code: str | None = "internal_error"
+    usage: TokenUsage = TokenUsage()
+
+    def __post_init__(self) -> None:
+        self.attempt_at = self.progress_at = self.clock()
+        exchange = self.exchange
+        if exchange.is_gone:
+            self.is_client_gone = True
         exchange.on_leave = self.client_left
+        self.active.add(self)
 
     def conclude(
         self,
@@ -149,9 +112,9 @@ class ActiveRequest:
         if self.is_settled:
             return
         self.is_settled = True
-        self._active.discard(self)
-        self._exchange.on_leave = None
-        self._journal.append_close(
+        self.active.discard(self)
+        self.exchange.on_leave = None
+        self.journal.append_close(
             CloseRecord(
                 identity=self.identity,
                 status=self.status,
@@ -165,14 +128,14 @@ class ActiveRequest:
             )
         )
         if self.reservation is not None:
-            point = self._journal.point if self.reservation.is_sent else None
+            point = self.journal.point if self.reservation.is_sent else None
             self.reservation.settle(self.status, self.usage, point)
         if self.guess is not None and self.status is RequestStatus.COMPLETED:
             self.guess.learn(self.usage)
-        if self._counts is not None:
-            self._counts.settled(self)
-        if self._log is not None:
-            self._log.settled(self)
+        if self.counts is not None:
+            self.counts.settled(self)
+        if self.log is not None:
+            self.log.settled(self)
 
     def interrupt(self) -> None:
         """Settle a request that the worker's end cuts off: billed for what came till now."""
@@ -195,7 +158,7 @@ class ActiveRequest:
         self.attempt_at, self.shape = now, shape
         if shape.blocks or shape.session is not None:
             fleet.memory.record(decision.view, shape)
-        self._attempt = decision.view.begin(shape, now, cached_tokens=decision.cached_tokens)
+        self.attempt = decision.view.begin(shape, now, cached_tokens=decision.cached_tokens)
         self.stream_usage = self.first_token_at_us = None
         self.error_code = "internal_error"
 
@@ -204,7 +167,7 @@ class ActiveRequest:
 
         Only the first call after :meth:`begin_attempt` counts.
         """
-        attempt, self._attempt = self._attempt, None
+        attempt, self.attempt = self.attempt, None
         if attempt is None:
             return
         connection, self.connection = self.connection, None
@@ -213,10 +176,10 @@ class ActiveRequest:
             replica.endpoint.release(connection)
         now = self.clock()
         attempt.view.end(attempt, now, outcome, retry_after_seconds=retry_after_seconds)
-        if self._counts is not None:
-            self._counts.attempt_ended(self.route.deployment, outcome)
-        if self._log is not None:
-            self._log.attempt_ended(self, attempt.view.replica_id, outcome, now)
+        if self.counts is not None:
+            self.counts.attempt_ended(self.route.deployment, outcome)
+        if self.log is not None:
+            self.log.attempt_ended(self, attempt.view.replica_id, outcome, now)
         if outcome is Outcome.ANSWERED and replica is not None and replica.watch is not None:
             replica.watch.note_success()
 
@@ -240,9 +203,9 @@ class ActiveRequest:
 
     def note_engine_began(self) -> None:
         """The engine answers; the client may not see it yet. One that answers has not failed."""
-        if self._attempt is None:
+        if self.attempt is None:
             return
-        self._attempt.first_token(self.clock())
+        self.attempt.first_token(self.clock())
         if self.replica is not None and self.replica.watch is not None:
             self.replica.watch.note_success()
 
@@ -275,12 +238,12 @@ class ActiveRequest:
         counts, replica = self.stream_usage, self.replica
         if self.first_token_at_us is None or counts is None or replica is None:
             return
-        if not counts.is_known or (usage := counts.total()) == self._progress_usage:
+        if not counts.is_known or (usage := counts.total()) == self.progress_usage:
             return
-        self._progress_usage = usage
-        if self._attempt is not None and usage.output_tokens is not None:
-            self._attempt.progress(usage.output_tokens)
-        self._journal.append_progress(
+        self.progress_usage = usage
+        if self.attempt is not None and usage.output_tokens is not None:
+            self.attempt.progress(usage.output_tokens)
+        self.journal.append_progress(
             ProgressRecord(
                 request_id=self.identity.request_id,
                 replica_id=replica.id,

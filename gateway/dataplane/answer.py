@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.http.head import HeaderLines, header_lines
@@ -25,8 +26,7 @@ STREAM_HEADERS: HeaderLines = (
 )
 
 
-@dataclass(slots=True)
-class WholeAnswer:
+class WholeAnswer(msgspec.Struct):
     """An answer in one piece."""
 
     status: int

@@ -14,7 +14,7 @@ from gateway.dataplane.model_list import get_model, list_models
 from gateway.dataplane.plane import DataPlane
 from gateway.dataplane.receipts import get_receipt
 from gateway.dataplane.request_ids import arrival_us
-from gateway.errors import ApiError, MethodNotAllowedError, NotFoundError
+from gateway.errors import ApiError, MethodNotAllowedError, NotFoundError, shorten
 
 _PREFIXES = ("/v1", "", "/v1/v1")  # clients differ in whether their base URL ends with /v1
 _GENERATION_PATHS = {
@@ -95,7 +95,7 @@ class DataPlaneApp:
         takes_post = path in _POST_PATHS
         if takes_post or (known and exchange.method not in ("GET", "HEAD")):
             raise MethodNotAllowedError(
-                f"{exchange.method} is not allowed on {path}.",
+                f"{exchange.method} is not allowed on {shorten(path)}.",
                 allowed="POST" if takes_post else "GET, HEAD",
             )
         if path == "/health":
@@ -108,4 +108,4 @@ class DataPlaneApp:
             return get_model(self._plane, exchange.headers, path.removeprefix("/v1/models/"))
         if is_receipt:
             return await get_receipt(self._plane, exchange.headers, path.removeprefix("/v1/usage/"))
-        raise NotFoundError(f"There is nothing at {path[:200]}.", code="unknown_path")
+        raise NotFoundError(f"There is nothing at {shorten(path)}.", code="unknown_path")

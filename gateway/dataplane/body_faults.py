@@ -6,7 +6,19 @@ import codecs
 import re
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
-_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_MARKS = (  # the longer first: one begins with the other
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+# Which of the first four bytes are zero, as JSON begins with two ASCII characters (RFC 4627, section 3).
+_ZEROS: dict[tuple[bool, ...], str] = {
+    (False, True, True, True): "UTF-32",
+    (True, True, True, False): "UTF-32",
+    (False, True, False, True): "UTF-16",
+    (True, False, True, False): "UTF-16",
+}
 _TEXT_CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
 _CHARSET = re.compile(rb";\s*charset\s*=\s*\"?([^\";\s]*)", re.IGNORECASE)
 # msgspec's words for an escape like \ud800 that is no half of a pair.
@@ -34,9 +46,10 @@ def describe_json_fault(body: bytes, error: Exception) -> str:
     """Return one sentence about a body that ``error`` says is no JSON; never its content."""
     if not body.strip():
         return "The body is empty; it must be a JSON object."
+    encoding = _find_other_encoding(body)
+    if encoding is not None:
+        return f"The body is {encoding}; JSON must be UTF-8."
     if isinstance(error, UnicodeDecodeError):
-        if body.startswith(_UTF_16_MARKS):
-            return "The body is UTF-16; JSON must be UTF-8."
         if _ENCODED_HALF.match(body, error.start):
             return _half_pair(f"at byte {error.start}")
         return f"The body is not valid JSON: it is not UTF-8 at byte {error.start}."
@@ -47,6 +60,13 @@ def describe_json_fault(body: bytes, error: Exception) -> str:
     if _HALF_NEAR_END.search(body[-_NEAR_END_BYTES:]):
         return _half_pair("near its end")
     return f"The body is not valid JSON: {text}."
+
+
+def _find_other_encoding(body: bytes) -> str | None:
+    for mark, encoding in _MARKS:
+        if body.startswith(mark):
+            return encoding
+    return _ZEROS.get(tuple(byte == 0 for byte in body[:4]))
 
 
 def _half_pair(where: str) -> str:

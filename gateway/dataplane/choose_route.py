@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.dataplane.serving_table import ServedRoute, ServingTable
-from gateway.errors import NotFoundError, PermissionDeniedError
+from gateway.errors import NotFoundError, PermissionDeniedError, shorten
 from gateway.snapshot.model import ApiKeyEntry
 
 
@@ -21,7 +21,7 @@ def choose_route(table: ServingTable, caller: ApiKeyEntry, model: str) -> Served
     route = table.routes.get(model)
     if route is None:
         raise NotFoundError(
-            f"The model {model[:200]!r} does not exist.", code="model_not_found", param="model"
+            f"The model {shorten(model)!r} does not exist.", code="model_not_found", param="model"
         )
     if not is_allowed(caller, model):
         raise PermissionDeniedError(

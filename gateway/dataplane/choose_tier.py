@@ -15,7 +15,7 @@ from gateway.dataplane.choose_route import is_allowed
 from gateway.dataplane.estimate import Guess
 from gateway.dataplane.read_conversation import Conversation, read_conversation
 from gateway.dataplane.request_shape import demands_of, names_session, session_name
-from gateway.errors import InvalidRequestError
+from gateway.errors import InvalidRequestError, shorten
 from routing.complexity.tier_policy import (
     Remembered,
     TierReason,
@@ -115,7 +115,7 @@ class _Choice:
             named, param = self._talk.tier, _METADATA
         if named is not None and named not in self._tiers.names:
             raise InvalidRequestError(
-                f"The model {self._arrival.wanted.model!r} has no tier {named[:100]!r};"
+                f"The model {self._arrival.wanted.model!r} has no tier {shorten(named)!r};"
                 f" it has {', '.join(self._tiers.names)}.",
                 code="unknown_tier",
                 param=param,

@@ -59,7 +59,8 @@ async def dispatch(
     fleet = route.fleet
     failure: BackendError | None = None
     for _ in range(_CONNECT_ATTEMPTS):
-        _check_client(request)
+        if request.is_client_gone or request.is_settled:
+            _check_client(request)
         now = request.clock()
         decision = fleet.choose(shape, now, tried)
         if decision is None:
@@ -67,13 +68,20 @@ async def dispatch(
         replica = fleet.replicas[decision.view.replica_id]
         tried.append(replica.id)
         request.begin_attempt(fleet, replica, decision, shape, now)
-        head = _request_head(request, replica, body, trace)
+        identity = request.identity
+        head = b"%bx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n" % (
+            replica.heads[identity.endpoint],
+            identity.request_id.encode(),
+            trace,
+            len(body),
+        )
         try:
             connection = replica.endpoint.take_idle()
             if connection is None:
                 return await _send_anew(request, replica, head, body)
             request.connection = connection
-            _note_sending(request)
+            if request.reservation is not None:
+                request.reservation.is_sent = True  # an engine may have it: it is not given back
             try:
                 await connection.send(head, body)
             except StaleConnectionError:
@@ -135,15 +143,10 @@ async def _send_anew(
     """Send on a new connection. It is the request's at once."""
     connection = request.connection = await replica.endpoint.connect()
     _check_client(request)
-    _note_sending(request)
-    await connection.send(head, body)
-    return connection
-
-
-def _note_sending(request: ActiveRequest) -> None:
-    """From here on an engine may have the request: it is not given back to the limits."""
     if request.reservation is not None:
         request.reservation.is_sent = True
+    await connection.send(head, body)
+    return connection
 
 
 def _check_client(request: ActiveRequest) -> None:
@@ -151,14 +154,3 @@ def _check_client(request: ActiveRequest) -> None:
         raise ClientGoneError("The client left.")
     if request.is_settled:  # by the worker's end: what came now would be nobody's
         raise GatewayStoppedError("The gateway is shutting down.")
-
-
-def _request_head(
-    request: ActiveRequest, replica: ServedReplica, body: bytes, trace: bytes
-) -> bytes:
-    return b"%bx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n" % (
-        replica.heads[request.identity.endpoint],
-        request.identity.request_id.encode(),
-        trace,
-        len(body),
-    )

@@ -11,8 +11,6 @@ import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-import msgspec
-
 from backends.errors import (
     BackendError,
     BackendTimeoutError,
@@ -23,8 +21,15 @@ from backends.errors import (
 from billing.usage.event import RequestStatus
 from gateway.dataplane.ended_errors import GatewayStoppedError
 from gateway.dataplane.serving_table import ServedRoute
-from gateway.errors import ApiError, EngineFailedError, EngineTooSlowError, UnavailableError
-from gateway.openai_schema.replies import NULL, ErrorDetail
+from gateway.dataplane.told_errors import read_error_detail
+from gateway.errors import (
+    ApiError,
+    EngineFailedError,
+    EngineTooSlowError,
+    UnavailableError,
+    shorten,
+)
+from gateway.openai_schema.replies import ErrorDetail
 
 _MAX_MESSAGE = 2000
 _RETRY_AFTER_SECONDS = 2.0
@@ -53,17 +58,6 @@ class EngineRefusalError(ApiError):
         super().__init__(message, code=code or "engine_refused", param=detail.param)
         self.status = status
         self.type = "rate_limit_error" if status == 429 else "invalid_request_error"
-
-
-class _Envelope(msgspec.Struct):
-    """The shapes an engine's error comes in: OpenAI's, vLLM's older one, FastAPI's."""
-
-    error: ErrorDetail | str | None = None
-    message: str | None = None
-    detail: msgspec.Raw = NULL
-
-
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def engine_error(
@@ -143,26 +137,11 @@ def stream_error(detail: ErrorDetail, route: ServedRoute) -> StreamError:
     return StreamError(EngineFailedError(message), RequestStatus.FAILED)
 
 
-def read_error_detail(body: bytes) -> ErrorDetail:
-    """Return what ``body`` tells of an error, whatever its shape; empty if nothing."""
-    try:
-        envelope = _decode_envelope(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ErrorDetail()
-    if isinstance(envelope.error, ErrorDetail):
-        return envelope.error
-    if isinstance(envelope.error, str):
-        return ErrorDetail(message=envelope.error)
-    if envelope.detail != NULL:
-        return ErrorDetail(message=bytes(envelope.detail).decode("utf-8", "replace"))
-    return ErrorDetail(message=envelope.message)
-
-
 def public_message(detail: ErrorDetail, route: ServedRoute) -> str | None:
     """Return the engine's sentence as a client may read it: our model name, no addresses."""
     if not detail.message:
         return None
-    message = detail.message[:_MAX_MESSAGE].replace(route.engine_model, route.asked.name)
+    message = shorten(detail.message, _MAX_MESSAGE).replace(route.engine_model, route.asked.name)
     return _URL.sub("[address]", message)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 QUANTILE = 0.9
 DEFAULT_OUTPUT_TOKENS = 256  # a choice, until MIN_SAMPLES replies were seen
-DEFAULT_TOKENS_PER_BYTE = 0.3  # English has about 0.22; JSON around it adds bytes, not tokens
+DEFAULT_TOKENS_PER_MILLE = 300  # of bytes; English has 220; JSON around it adds bytes, not tokens
 MIN_SAMPLES = 16
 IMAGE_TOKENS = 1_000  # for each base64 payload
 _SMALL_BODY = 2_048  # bytes; no image worth its name is in a body so small
@@ -99,12 +99,22 @@ def _upper_bound(bucket: int) -> int:
 class Kind:
     """What requests of one key and route took."""
 
-    __slots__ = ("input_per_mille", "output", "skipped")
+    __slots__ = ("choice_tokens", "input_per_mille", "output", "skipped", "tokens_per_mille")
 
     def __init__(self) -> None:
+        # What is guessed by: the defaults, until enough was seen.
+        self.tokens_per_mille = DEFAULT_TOKENS_PER_MILLE
+        self.choice_tokens = DEFAULT_OUTPUT_TOKENS
         self.skipped = 0  # replies since the last one that was learned from
         self.input_per_mille = Histogram()  # tokens per 1000 counted bytes
         self.output = Histogram()  # tokens a choice
+
+    def conclude(self) -> None:
+        """Guess from here on by what was added."""
+        if self.input_per_mille.total >= MIN_SAMPLES:
+            self.tokens_per_mille = self.input_per_mille.quantile()
+        if self.output.total >= MIN_SAMPLES:
+            self.choice_tokens = self.output.quantile()
 
 
 class Estimator:
@@ -151,13 +161,9 @@ class Guess:
             self._size, self._images = counted_bytes(body)
         is_one = request.n is None and not isinstance(request, CompletionRequest)
         self._choices = 1 if is_one else choices_of(request)
-        ratio, output = kind.input_per_mille, kind.output
-        if ratio.total >= MIN_SAMPLES:
-            tokens = self._size * ratio.quantile() // 1000
-        else:
-            tokens = int(self._size * DEFAULT_TOKENS_PER_BYTE)
-        self.input_tokens = max(tokens + self._images * IMAGE_TOKENS, 1)
-        choice = output.quantile() if output.total >= MIN_SAMPLES else DEFAULT_OUTPUT_TOKENS
+        tokens = self._size * kind.tokens_per_mille // 1000 + self._images * IMAGE_TOKENS
+        self.input_tokens = tokens or 1
+        choice = kind.choice_tokens
         self._limit = limit = max_output_tokens(request)
         if limit is not None and limit < choice:
             choice = limit
@@ -210,6 +216,7 @@ class Guess:
                 cut_off = 1 if choices == 1 else self._count_cut_off(output_tokens, limit)
                 output_tokens += cut_off * max(limit, DEFAULT_OUTPUT_TOKENS - limit)
             kind.output.add(-(-output_tokens // choices))
+        kind.conclude()
 
     def _count_cut_off(self, output_tokens: int, limit: int) -> int:
         """Return how many choices were cut off; where no engine said so, how many must have been."""

@@ -23,6 +23,7 @@ _REQUEST_LINES, _TOKEN_LINES = (
     b"x-ratelimit-reset-%b: %%b\r\n" % (kind, kind, kind)
     for kind in (b"requests", b"tokens")
 )
+_BOTH_LINES = _REQUEST_LINES + _TOKEN_LINES
 _UNITS = {
     "requests": "requests",
     "input_tokens": "input tokens",
@@ -38,13 +39,17 @@ def limit_lines(outcome: Outcome) -> HeaderLines:
 
     A kind of limit that the Caller does not have is absent, which is not the same as zero.
     """
+    one, other = outcome.requests, outcome.tokens
     lines = b""
-    if outcome.requests is not None:
-        one = outcome.requests
+    if one is not None and other is not None:
+        lines = _BOTH_LINES % (
+            *(one.limit, one.remaining, _duration(one.reset_ms)),
+            *(other.limit, other.remaining, _duration(other.reset_ms)),
+        )
+    elif one is not None:
         lines = _REQUEST_LINES % (one.limit, one.remaining, _duration(one.reset_ms))
-    if outcome.tokens is not None:
-        one = outcome.tokens
-        lines += _TOKEN_LINES % (one.limit, one.remaining, _duration(one.reset_ms))
+    elif other is not None:
+        lines = _TOKEN_LINES % (other.limit, other.remaining, _duration(other.reset_ms))
     for budget in outcome.warnings:
         lines += b"x-forebay-budget-warning: %b\r\n" % budget.id.encode()
     return lines

@@ -153,7 +153,7 @@ class DataPlane:
         """
         config, journal_id = self.config, self.journal.journal_id
         if config.redis_url is None:
-            return LocalLimiter(journal_id, share=1 / config.workers)
+            return LocalLimiter(journal_id, share=1 / config.workers, takes_ahead=True)
         from gateway.dataplane.limits.redis_limiter import (  # noqa: PLC0415 - slow to import
             RedisLimiter,
         )

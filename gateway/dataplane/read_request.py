@@ -17,7 +17,8 @@ from gateway.dataplane.body_faults import (
     find_content_type_fault,
 )
 from gateway.dataplane.http.exchange import BodyOverLimitError, HttpExchange
-from gateway.errors import BodyTooLargeError, InvalidRequestError
+from gateway.dataplane.integral_floats import find_integral
+from gateway.errors import BodyTooLargeError, InvalidRequestError, shorten
 from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import (
     ChatCompletionRequest,
@@ -33,6 +34,9 @@ _DECODERS: dict[str, msgspec.json.Decoder[_Request]] = {
 }
 RequestT = TypeVar("RequestT")
 
+_WANTS_INTEGER = "`int"  # in msgspec's words
+# The one thing of a client's that msgspec repeats, up to the last quote.
+_ECHOED = re.compile(r"(?<=^Invalid enum value ['\"]).*(?=['\"])", re.DOTALL)
 _MEMBER = re.compile(r"at `\$\.([A-Za-z_]+)")
 _MISSING = re.compile(r"missing required field `([a-z_]+)`")
 
@@ -71,9 +75,17 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
 def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
     """Return the members of ``body`` that we read.
 
-    Raises like :func:`decode_body`, and :class:`ByteOrderMarkError`: an engine may not take the mark.
+    An integer may be written as a float without a fraction. Raises like :func:`decode_body`, and
+    :class:`ByteOrderMarkError`: an engine may not take the mark.
     """
-    return _decode(body, _DECODERS[endpoint])
+    decoder = _DECODERS[endpoint]
+    try:
+        return _decode(body, decoder)
+    except InvalidRequestError as refusal:
+        integral = find_integral(body) if _WANTS_INTEGER in refusal.message else None
+        if integral is None:
+            raise
+    return _decode(integral, decoder)
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[RequestT]) -> RequestT:
@@ -98,7 +110,7 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[RequestT]) -> RequestT:
             body.decode()  # members that are passed over must be text too, before anything is sent
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        text = str(error)
+        text = _ECHOED.sub(lambda found: shorten(found[0]), str(error))
         member = _MEMBER.search(text) or _MISSING.search(text)
         param = None if member is None else member[1]
         raise InvalidRequestError(f"{text}.", param=param) from None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def is_stream(connection: EngineConnection) -> bool:
     """Tell whether the reply whose head is in is a stream of events."""
     content_type = connection.headers.get(b"content-type", b"")
+    if content_type == b"application/json":  # as most whole replies say it
+        return False
     return connection.status == 200 and content_type[:17].lower() == b"text/event-stream"
 
 

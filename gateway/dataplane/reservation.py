@@ -98,16 +98,17 @@ class Reservation(Claim):
         self._shrinks = 0
         self._produced_tokens = 0  # when last looked
         self._missing_tokens = 0  # of them beyond what is reserved
-        self.is_sent = False  # an engine may have got the request, or some of it
+        self.is_sent = False  # an engine may have it, or some of it
         self.ended_budget: Budget | None = None  # has no money for more output than is reserved
         self.lines = b""  # what every answer of this request says of its limits
 
     def ask(self) -> Awaitable[Outcome] | None:
-        """Claim everything or nothing; what is returned, if anything, is for :meth:`hear`.
-
-        Raises :class:`gateway.errors.ApiError` (429 or 402).
-        """
-        return self._weigh(self._limiter.admit(self))
+        """Claim everything or nothing; what is returned, if anything, is for :meth:`hear`, as is its error."""
+        outcome = self._limiter.admit(self)
+        if type(outcome) is Outcome and outcome.refusal is None:  # nearly always so, in-process
+            self.lines = limit_lines(outcome)
+            return None
+        return self._weigh(outcome)
 
     def hear(self, outcome: Outcome) -> Awaitable[Outcome] | None:
         """Take the decision, or ask again for less; then what is returned is for here as well.

@@ -4,6 +4,9 @@ vLLM's ``continuous_usage_stats`` puts cumulative counts on every chunk: the las
 the sum. With several choices (``n`` > 1, or several prompts) each chunk counts only its own choice,
 so the last of each choice is kept and they are added up, until the closing chunk, which has no
 choices, gives the total.
+
+Of an engine that counts at a stream's end only it is known how many chunks came: nearly each is a token or
+more. That is enough to hold money by, and nothing is ever billed by it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,15 @@ _decode_chunk = msgspec.json.Decoder(Chunk).decode
 class StreamUsage:
     """Cumulative counts of one stream."""
 
-    __slots__ = ("_by_choice", "_choices_per_prompt", "_frame", "_is_final", "_last", "choices")
+    __slots__ = (
+        "_by_choice",
+        "_choices_per_prompt",
+        "_frame",
+        "_is_final",
+        "_last",
+        "choices",
+        "uncounted_chunks",
+    )
 
     def __init__(self, *, choices_per_prompt: int, prompts: int) -> None:
         self.choices = choices_per_prompt * prompts  # how many the client asked for
@@ -29,6 +40,7 @@ class StreamUsage:
         self._frame: bytes | None = None  # the last frame with usage, unread
         self._last: Usage | None = None
         self._is_final = False
+        self.uncounted_chunks = 0  # that came without usage
 
     @property
     def is_by_choice(self) -> bool:

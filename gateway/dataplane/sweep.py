@@ -51,7 +51,7 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
 def _check_growth(request: ActiveRequest, growing: set[asyncio.Task[None]]) -> None:
     """Reserve ahead of a running stream; end one whose money has ended."""
     reservation, connection = request.reservation, request.connection
-    produced = _produced_tokens(request)
+    produced = max(_counted_tokens(request), _uncounted_tokens(request))
     if reservation is None or connection is None or not produced:
         return
     if reservation.is_growth_needed(produced):
@@ -68,18 +68,32 @@ async def _grow(request: ActiveRequest, reservation: Reservation) -> None:
 
 
 def _end_exhausted(request: ActiveRequest, reservation: Reservation) -> None:
-    """End a stream that has produced all that there was money for."""
+    """End a stream that has produced all that there was money for, by its engine's own counts.
+
+    One that counts at its end only is not ended: nobody could say what came until then costs.
+    """
     budget, connection = reservation.ended_budget, request.connection
     if budget is None or connection is None or request.is_settled:
         return
-    if reservation.is_exhausted(_produced_tokens(request)):
+    if reservation.is_exhausted(_counted_tokens(request)):
         connection.abort(BudgetEndedError(budget))
 
 
-def _produced_tokens(request: ActiveRequest) -> int:
+def _counted_tokens(request: ActiveRequest) -> int:
     """Return the output tokens that the engine has counted for a running stream so far."""
     counts = request.stream_usage
     return 0 if counts is None or not counts.is_known else counts.total().output_tokens or 0
+
+
+def _uncounted_tokens(request: ActiveRequest) -> int:
+    """Return how many a stream has produced of which its engine has told nothing, as far as can be seen.
+
+    No more than the client allows: some servers' chunks are smaller than a token.
+    """
+    counts, guess = request.stream_usage, request.guess
+    chunks = 0 if counts is None else counts.uncounted_chunks
+    most = None if guess is None else guess.most_output_tokens
+    return chunks if most is None else min(chunks, most)
 
 
 def _check_timeout(request: ActiveRequest, now: float, config: DataPlaneConfig) -> None:

@@ -28,9 +28,12 @@ def take_back(requests: Iterable[ActiveRequest], now: float) -> None:
     left: dict[RetryBudget, int] = {}  # retries that each deployment has room for in this pass
     for request in requests:
         connection, replica = request.connection, request.replica
-        if connection is None or replica is None or replica.watch is None:
+        if replica is None or replica.watch is None or request.first_token_at_us is not None:
             continue
-        if request.first_token_at_us is not None:
+        if connection is None:
+            # One that is gone takes no connection either. Nothing was sent: to go on is free.
+            if replica.watch.is_silent and _is_another_there(request, now):
+                replica.endpoint.give_up_connecting()
             continue
         if replica.watch.is_asleep_inside:
             # It takes requests and holds them until somebody wakes it, which nobody would.
@@ -47,23 +50,34 @@ def is_in_doubt(request: ActiveRequest) -> bool:
 
 def _may_go_elsewhere(request: ActiveRequest, left: dict[RetryBudget, int], now: float) -> bool:
     """Tell whether another replica, or a fallback of its route, is there and may be asked."""
-    fleet, replica = request.route.fleet, request.replica
-    if request.attempts >= MAX_ATTEMPTS or replica is None:
+    if request.attempts >= MAX_ATTEMPTS:
         return False
-    shape = request.shape
-    others = sum(
-        view.replica_id != replica.id
-        and view.state in _SERVING
-        and not view.is_draining
-        and (shape is None or find_missing_capability(view, shape) is None)
-        for view in fleet.views
-    )
-    if others >= request.attempts:  # each attempt before this one has met another
-        budget = fleet.retry_budget
+    if _is_another_replica_there(request):
+        budget = request.route.fleet.retry_budget
         tokens = left.setdefault(budget, budget.count_whole(now))
         left[budget] = tokens - 1
         return tokens > 0
-    return are_all_broken(fleet.views, now) and any(
+    return _is_fallback_there(request, now)
+
+
+def _is_another_there(request: ActiveRequest, now: float) -> bool:
+    return _is_another_replica_there(request) or _is_fallback_there(request, now)
+
+
+def _is_another_replica_there(request: ActiveRequest) -> bool:
+    replica, shape = request.replica, request.shape
+    others = sum(
+        view.replica_id != (None if replica is None else replica.id)
+        and view.state in _SERVING
+        and not view.is_draining
+        and (shape is None or find_missing_capability(view, shape) is None)
+        for view in request.route.fleet.views
+    )
+    return others >= request.attempts  # each attempt before this one has met another
+
+
+def _is_fallback_there(request: ActiveRequest, now: float) -> bool:
+    return are_all_broken(request.route.fleet.views, now) and any(
         not are_all_broken(route.fleet.views, now)
         for route in (request.others if request.identity.fallback is None else ())
     )

@@ -12,14 +12,10 @@ from backends.errors import MalformedReplyError, ReplyTooLargeError
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.answer import JSON_TYPE, WholeAnswer
-from gateway.dataplane.engine_errors import (
-    engine_error,
-    lacks_endpoint,
-    read_error_detail,
-    stream_error,
-)
+from gateway.dataplane.engine_errors import engine_error, lacks_endpoint, stream_error
+from gateway.dataplane.told_errors import read_error_detail, tells_error
 from gateway.errors import ApiError, InvalidRequestError
-from gateway.openai_schema.replies import RepliedChoices, RepliedError, Reply
+from gateway.openai_schema.replies import RepliedChoices, Reply
 
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
     from gateway.snapshot.model import ApiKeyEntry
 
 _decode_reply = msgspec.json.Decoder(Reply).decode
-_decode_error = msgspec.json.Decoder(RepliedError).decode
 _decode_choices = msgspec.json.Decoder(RepliedChoices).decode
 _GZIP_OR_ZLIB = 47  # zlib's wbits: 15, and 32 to tell the two formats apart by their header
 
@@ -47,9 +42,9 @@ def whole_answer(
     ``count`` reads the counts in the place of :func:`read_usage`. Raises :class:`ApiError` for an engine's refusal or failure (concluded too), and
     :class:`BackendError` when the reply is no JSON.
     """
-    encoding = connection.headers.get(b"content-encoding", b"identity").lower()
-    if encoding != b"identity":  # we asked for none; some answer so nevertheless
-        body = _unpack(body, encoding, limit_bytes)
+    encoding = connection.headers.get(b"content-encoding")
+    if encoding is not None and encoding.lower() != b"identity":
+        body = _unpack(body, encoding.lower(), limit_bytes)  # we asked for none; some do it anyway
     status = connection.status
     if status != 200:
         if _knows_model(request) and lacks_endpoint(status, body, route):
@@ -64,7 +59,7 @@ def whole_answer(
         )
         raise error
     usage = read_usage(body) if count is None else count(body)
-    if body.find(b'"error"') >= 0 and _is_error(body):  # with status 200, as some routers do
+    if body.find(b'"error"') >= 0 and tells_error(body):  # with status 200, as some routers do
         meaning = stream_error(read_error_detail(body), route)
         request.conclude(meaning.status, meaning.error.status, error_code=meaning.error.code)
         raise meaning.error
@@ -120,13 +115,6 @@ def read_usage(body: bytes) -> TokenUsage:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise MalformedReplyError("The engine's reply is not valid JSON.") from None
     return TokenUsage() if usage is None else usage.to_token_usage()
-
-
-def _is_error(body: bytes) -> bool:
-    """Tell an error from an answer that says ``"error": null``, ``{}`` or ``""``, or speaks of some."""
-    told = _decode_error(body)
-    error = bytes(told.error)
-    return bytes(told.object) == b'"error"' or (error[:1] in (b"{", b'"') and len(error) > 2)
 
 
 def count_cut_off(body: bytes) -> int | None:

@@ -22,7 +22,7 @@ from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.plane import DataPlane
 from gateway.dataplane.report_state import report_state
 
-_GC_THRESHOLD = 20_000  # allocations between collections of the youngest generation
+GC_THRESHOLD = 20_000  # allocations between collections of the youngest generation
 _PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -57,7 +57,7 @@ async def _serve(
     await server.start(listener)
     # What is here now stays; requests make little garbage that only the collector can free.
     gc.freeze()
-    gc.set_threshold(_GC_THRESHOLD, 10, 10)
+    gc.set_threshold(GC_THRESHOLD, 10, 10)
     try:
         await stop.wait()
         server.begin_draining()

@@ -55,8 +55,6 @@ class Chunk(msgspec.Struct):
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: msgspec.Raw = NULL
-    message: str | None = None  # of an error in vLLM's older shape
-    code: int | str | None = None
 
 
 class Reply(msgspec.Struct):
@@ -66,10 +64,11 @@ class Reply(msgspec.Struct):
 
 
 class RepliedError(msgspec.Struct):
-    """What some engines and routers answer with status 200 in the place of an answer."""
+    """What tells an error: of a refusal, or in the place of an answer."""
 
-    object: msgspec.Raw = NULL
+    object: msgspec.Raw = NULL  # "error" in vLLM's older shape
     error: msgspec.Raw = NULL
+    detail: msgspec.Raw = NULL  # FastAPI's
 
 
 class RepliedChoices(msgspec.Struct):
@@ -79,7 +78,7 @@ class RepliedChoices(msgspec.Struct):
 
 
 class ErrorDetail(msgspec.Struct):
-    """The object inside ``{"error": …}``."""
+    """The object inside ``{"error": …}``, or the same members without one around them."""
 
     message: str | None = None
     type: str | None = None

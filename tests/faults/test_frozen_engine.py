@@ -1,5 +1,7 @@
 """An engine whose process is frozen: it takes connections, keeps those it has, and says nothing.
 
+And one that is well by its own word, and hangs for all requests.
+
 All timeouts are the defaults, minutes long. What helps is the prober's word.
 """
 
@@ -28,7 +30,8 @@ from tests.fixtures.simulated_engine import (
 pytestmark = pytest.mark.faults
 
 LONG_TOKENS = 300  # of streams that run when it is frozen
-SOON_SECONDS = 15.0  # three unanswered probes, of two seconds each, and room for a busy machine
+SOON_SECONDS = 15.0  # an unanswered probe, of some four seconds, and room for a busy machine
+HANG_SECONDS = 60.0  # ten until it is called stalled, and room as well
 
 
 @dataclass
@@ -75,9 +78,11 @@ def plane(
         run_data_plane(state_dir, frozen.url, probe_seconds=0.25) as running,
     ):
         sound = tuple(Replica(f"rep_{at}", one.url) for at, one in enumerate(fleet.engines))
+        others = tuple(msgspec.structs.replace(one, id=f"{one.id}_other") for one in sound)
         base = make_snapshot(running.version + 1, frozen.url, dead_url=running.dead_url)
         fleets = {
             "fleet": (*sound, Replica("rep_frozen", frozen.url)),
+            "hanging": (*others, Replica("rep_hanging", frozen.url)),
             "alone": (Replica("rep_alone", frozen.url),),
             "covered": (Replica("rep_covered", frozen.url),),
         }
@@ -146,3 +151,27 @@ async def test_what_a_frozen_engine_holds_goes_elsewhere_and_streams_are_left(
             assert not alone.done()  # nobody else could serve it
         for task in [*running, alone]:
             await task
+
+
+async def test_what_hangs_in_an_engine_that_says_it_is_well_goes_elsewhere(
+    plane: DataPlaneProcess, frozen: RunningEngine
+) -> None:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(
+        base_url=plane.url, headers=bearer(SECRET), limits=limits, timeout=120, trust_env=False
+    ) as client:
+        sound = [Asked("hanging", is_stream=True, tokens=LONG_TOKENS) for _ in range(9)]
+        await asyncio.gather(*(one.run(client) for one in sound))  # its metrics have shown work
+        assert "rep_hanging" in {one.replica for one in sound}
+        frozen.set_faults({"hang": True})
+        try:
+            async with asyncio.timeout(HANG_SECONDS):
+                served = await asyncio.gather(
+                    *(Asked("hanging", number % 2 == 0, 4).run(client) for number in range(12))
+                )
+        finally:
+            frozen.set_faults(None)
+        assert "replica rep_hanging says that it is well, and answers nothing" in plane.log
+        closes = [plane.close_of(one.request_id) for one in served]
+        assert max(close.attempts for close in closes) == 2  # some had met it first
+        assert {close.replica_id for close in closes} == {"rep_0_other", "rep_1_other"}

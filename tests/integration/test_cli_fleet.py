@@ -279,6 +279,28 @@ def test_a_field_is_named_once(forebay: Commands) -> None:
         assert forebay.refuse(*arguments) == sentence
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("prices", "list"), "--route"),
+        (("prices", "history"), "--route"),
+        (("keys", "list"), "--project"),
+        (("replicas", "list"), "--deployment"),
+        (("credits", "list"), "--organization"),
+        (("limits", "list"), "--scope"),
+        (("budgets", "list"), "--scope"),
+        (("limits", "list", "key"), "--of"),
+        (("budgets", "list", "key"), "--of"),
+    ],
+)
+def test_what_a_list_is_of_may_be_said_without_its_option(
+    forebay: Commands, arguments: tuple[str, ...], option: str
+) -> None:
+    assert forebay.refuse(*arguments, "nope") == forebay.refuse(*arguments, option, "nope")
+    both = forebay.refuse(*arguments, "nope", option, "other")
+    assert both == f"'nope' and {option} 'other' exclude each other."
+
+
 def busy(running: int, waiting: int = 0) -> str:
     return f"vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\n"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.dataplane.idempotency.recording import Recording
-from gateway.dataplane.idempotency.redis_publisher import PublishedEntry
+from gateway.dataplane.idempotency.redis_entry import PublishedEntry
 from gateway.dataplane.idempotency.redis_store import RedisStore
 from gateway.dataplane.idempotency.store import IdempotencyLimits, OnceRequest, once_request
 from gateway.dataplane.limits.local_limiter import LocalLimiter

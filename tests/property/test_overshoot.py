@@ -50,8 +50,10 @@ class _Connection:
 
 @dataclass(eq=False)
 class Request:
-    """One admitted request, as the sweep sees it."""
+    """One admitted request, as the sweep sees it; its engine counts all the time."""
 
+    guess = None
+    uncounted_chunks = 0
     reservation: Reservation
     reserved: tuple[int, int]  # input and output at admission, which may be less than was guessed
     is_stream: bool

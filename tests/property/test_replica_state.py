@@ -12,7 +12,6 @@ from routing.replica_state import (
     Health,
     ProbeResult,
     ReplicaTracker,
-    Traffic,
 )
 from routing.types import ReplicaState as State
 
@@ -33,10 +32,11 @@ class Probed:
             self.tracker.observe(result)
         return self.tracker.state
 
-    def hear_nothing(self, traffic: Traffic, times: int = 1) -> State:
+    def hear_traffic(self, times: int = 1) -> State:
+        """Its health is asked for in vain, while requests get something of it."""
         for _ in range(times):
             self.now += 1
-            self.tracker.observe(ProbeResult(self.now, Health.SILENT, traffic=traffic))
+            self.tracker.observe(ProbeResult(self.now, Health.SILENT, has_traffic=True))
         return self.tracker.state
 
 
@@ -56,12 +56,35 @@ def test_loading_takes_its_time_and_then_it_is_ready() -> None:
 def test_it_is_silent_once_it_has_failed_by_saying_nothing_and_till_it_speaks() -> None:
     for health in FAILURES:
         probed = Probed()
-        probed.see(Health.OK, *[health] * (FAILED_PROBES - 1))
+        probed.see(Health.OK, *[Health.ERROR] * (FAILED_PROBES - 1))
         assert not probed.tracker.is_silent
         probed.see(health)
         assert probed.tracker.is_silent is (health is Health.SILENT)
     probed.tracker.note_success()
     assert not probed.tracker.is_silent
+
+
+def test_one_silent_probe_is_enough_of_who_served_and_of_nobody_else() -> None:
+    probed = Probed()
+    assert probed.see(Health.OK, Health.SILENT) is State.FAILED
+    assert probed.tracker.is_silent
+    starting = Probed()
+    assert starting.see(Health.REFUSED, *[Health.SILENT] * (FAILED_PROBES - 1)) is State.STARTING
+    assert starting.see(Health.SILENT) is State.FAILED
+    asleep = Probed()
+    asleep.see(Health.OK)
+    asleep.tracker.expect_sleep(is_stopped=False)
+    assert asleep.see(*[Health.SILENT] * (FAILED_PROBES - 1)) is State.SLEEPING
+    assert asleep.see(Health.SILENT) is State.FAILED
+
+
+def test_only_who_was_asked_and_works_is_serving() -> None:
+    probed = Probed()
+    assert not probed.tracker.is_serving  # trusted, and nobody has heard of it
+    probed.see(Health.OK)
+    assert probed.tracker.is_serving
+    probed.see(Health.SILENT)
+    assert not probed.tracker.is_serving
 
 
 def test_a_start_without_end_or_of_nonsense_has_failed() -> None:
@@ -74,48 +97,36 @@ def test_a_start_without_end_or_of_nonsense_has_failed() -> None:
 
 def test_three_failures_in_a_row_and_not_one_less() -> None:
     probed = Probed()
-    assert probed.see(Health.OK, *[Health.SILENT] * (FAILED_PROBES - 1)) is State.READY
+    assert probed.see(Health.OK, *[Health.ERROR] * (FAILED_PROBES - 1)) is State.READY
     assert probed.tracker.is_in_doubt
-    assert probed.see(Health.OK, *[Health.SILENT] * (FAILED_PROBES - 1)) is State.READY
+    assert probed.see(Health.OK, *[Health.ERROR] * (FAILED_PROBES - 1)) is State.READY
     assert probed.see(Health.REFUSED) is State.FAILED
     assert not probed.tracker.is_in_doubt
     assert probed.see(Health.OK) is State.READY
 
 
-def test_slow_probes_take_no_replica_out_that_serves() -> None:
+def test_failing_probes_take_no_replica_out_that_serves() -> None:
     probed = Probed()
     probed.see(Health.OK)
     for _ in range(20):
-        assert probed.see(Health.SILENT, Health.SILENT) is State.READY
+        assert probed.see(Health.ERROR, Health.ERROR) is State.READY
         probed.tracker.note_success()
 
 
-def test_an_engine_whose_streams_go_on_lives_however_slow_its_health_is() -> None:
+def test_an_engine_whose_requests_get_something_lives_however_slow_its_health_is() -> None:
     probed = Probed()
     probed.see(Health.OK)
-    assert probed.hear_nothing(Traffic.HEARD, 20) is State.READY
-    probed.hear_nothing(Traffic.STOPPED)
-    probed.hear_nothing(Traffic.HEARD)
-    assert probed.hear_nothing(Traffic.STOPPED) is State.READY  # not in a row
-    assert probed.see(Health.OK, *[Health.SILENT] * 3) is State.FAILED
-    assert probed.hear_nothing(Traffic.HEARD) is State.READY
-
-
-def test_where_streams_have_stopped_too_one_probe_less_is_enough() -> None:
-    probed = Probed()
-    probed.see(Health.OK)
-    probed.hear_nothing(Traffic.STOPPED)
-    assert probed.tracker.is_doubted_silent
-    assert probed.tracker.state is State.READY
-    assert probed.hear_nothing(Traffic.STOPPED) is State.FAILED
-    assert probed.tracker.is_silent
-    probed.see(Health.OK, Health.ERROR)  # no silence: it may be another fault
-    assert probed.hear_nothing(Traffic.STOPPED) is State.READY
+    assert probed.hear_traffic(20) is State.READY
+    assert probed.see(Health.ERROR, Health.ERROR) is State.READY
+    assert probed.hear_traffic() is State.READY
+    assert probed.see(Health.ERROR, Health.ERROR) is State.READY  # not in a row
+    assert probed.see(Health.OK, Health.SILENT) is State.FAILED
+    assert probed.hear_traffic() is State.READY
 
 
 def test_traffic_brings_a_failed_one_back() -> None:
     probed = Probed()
-    assert probed.see(Health.OK, *[Health.SILENT] * 3) is State.FAILED
+    assert probed.see(Health.OK, Health.SILENT) is State.FAILED
     probed.tracker.note_success()
     assert probed.tracker.state is State.READY
 
@@ -199,7 +210,7 @@ def test_who_lists_other_models_is_told_apart_while_it_serves() -> None:
     probed.tracker.is_model_missing = True
     assert probed.see(Health.OK) is State.LACKS_MODEL
     assert probed.see(Health.OK, running=1, waiting=0, kv_usage=0.96) is State.LACKS_MODEL
-    assert probed.see(*[Health.SILENT] * 3) is State.FAILED
+    assert probed.see(Health.SILENT) is State.FAILED
     assert probed.see(Health.OK, asleep=True) is State.SLEEPING
     probed.tracker.is_draining = True
     assert probed.see(Health.OK, asleep=False) is State.DRAINING
@@ -207,6 +218,23 @@ def test_who_lists_other_models_is_told_apart_while_it_serves() -> None:
     assert probed.tracker.state is State.LACKS_MODEL
     probed.tracker.note_success()  # a name that it takes and does not list
     assert probed.see(Health.OK) is State.READY
+
+
+def test_who_is_well_and_answers_nothing_has_failed_until_something_comes() -> None:
+    probed = Probed()
+    probed.see(Health.OK)
+    probed.tracker.is_stalled = True
+    assert probed.see(Health.OK) is State.FAILED
+    assert probed.tracker.is_silent
+    probed.tracker.is_draining = True
+    assert probed.tracker.state is State.DRAINING
+    probed.tracker.is_draining = False
+    assert probed.see(Health.OK, asleep=True) is State.SLEEPING
+    assert not probed.tracker.is_silent
+    assert probed.see(Health.OK, asleep=False) is State.FAILED
+    probed.tracker.note_success()
+    assert probed.tracker.state is State.READY
+    assert not probed.tracker.is_silent
 
 
 class TrackerLife(RuleBasedStateMachine):
@@ -242,7 +270,7 @@ class TrackerLife(RuleBasedStateMachine):
             state = self.probed.see(health)
             self.failed_in_a_row += 1
             if state is State.FAILED and before not in (State.FAILED, State.DRAINING):
-                assert self.failed_in_a_row >= FAILED_PROBES
+                assert self.failed_in_a_row >= FAILED_PROBES or health is Health.SILENT
             assert not (state is State.READY and before in (State.FAILED, State.STARTING))
 
     @rule()

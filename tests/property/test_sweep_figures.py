@@ -8,6 +8,7 @@ import math
 import random
 import statistics
 from array import array
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from backends.sweep.percentiles import (
     quantile,
 )
 from backends.sweep.prompts import Calibration, PromptWriter, fit_calibration, name_words
-from backends.sweep.stream_timing import StreamTiming
+from backends.sweep.stream_timing import StreamTiming, read_error
 
 spans = st.floats(0, 1e6, allow_nan=False)
 
@@ -324,6 +325,17 @@ def test_content_has_the_time_of_the_read_that_completed_it(
     found = timing.find_failure()
     assert (found is None) == bool(expected)
     assert found is None or found[0] is Failure.NO_CONTENT
+
+
+@pytest.mark.parametrize("value", [None, False, {}, "", 0, [], {"message": "no"}, "no"], ids=str)
+def test_an_error_is_an_object_or_a_text_with_something_in_it(value: Any) -> None:
+    timing = StreamTiming()
+    timing.feed(b"data: " + json.dumps({"choices": [], "error": value}).encode() + b"\n\n", 1.0)
+    assert (timing.failure is Failure.FAILED) == ("no" in str(value))
+    assert timing.detail == ("no" if "no" in str(value) else "")
+    assert read_error(json.dumps({"error": value, "message": "beside"}).encode()) == (
+        timing.detail or "beside"
+    )
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8))

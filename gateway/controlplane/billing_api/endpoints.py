@@ -61,10 +61,15 @@ async def create_price_book(
 
 @router.get("/prices")
 async def list_prices(
-    session: ReadSessionDep, control_plane: ControlPlaneDep
+    session: ReadSessionDep,
+    control_plane: ControlPlaneDep,
+    route: IdQuery = None,
+    price_book: IdQuery = None,
 ) -> Listing[PriceAnswer]:
-    """Return the prices that hold now."""
-    found = await prices.list_current(session, at=control_plane.clock())
+    """Return the prices that hold now (of one route, in one book)."""
+    found = await prices.list_current(
+        session, at=control_plane.clock(), route=route, price_book=price_book
+    )
     return Listing(data=[PriceAnswer.of(named) for named in found])
 
 

@@ -85,21 +85,31 @@ async def choose_price_book(session: AsyncSession, id_or_name: str | None) -> Pr
     )
 
 
-async def list_current(session: ReadSession, *, at: datetime) -> list[NamedPrice]:
-    """Return the price that holds at ``at`` of every route in every book."""
-    return await add_names(session, await pricing.list_current_prices(session, at=at))
+async def list_current(
+    session: ReadSession, *, at: datetime, route: str | None, price_book: str | None
+) -> list[NamedPrice]:
+    """Return the price that holds at ``at`` of every route (or one) in every book (or one)."""
+    route_id, book_id = await _find_ids(session, route, price_book)
+    found = await pricing.list_current_prices(session, at=at, price_book_id=book_id)
+    wanted = [price for price in found if route_id in (None, price.route_id)]
+    return await add_names(session, wanted)
 
 
 async def list_history(
     session: ReadSession, *, route: str | None, price_book: str | None
 ) -> list[NamedPrice]:
     """Return every price ever set (of one route, in one book), newest effective first."""
+    route_id, book_id = await _find_ids(session, route, price_book)
+    prices = await pricing.list_price_history(session, route_id=route_id, price_book_id=book_id)
+    return await add_names(session, prices)
+
+
+async def _find_ids(
+    session: ReadSession, route: str | None, price_book: str | None
+) -> tuple[str | None, str | None]:
     route_id = None if route is None else (await catalog.get_route(session, route)).id
     book = None if price_book is None else await choose_price_book(session, price_book)
-    prices = await pricing.list_price_history(
-        session, route_id=route_id, price_book_id=None if book is None else book.id
-    )
-    return await add_names(session, prices)
+    return route_id, None if book is None else book.id
 
 
 def warn_of_unit(amounts: Sequence[Decimal | None]) -> list[str]:

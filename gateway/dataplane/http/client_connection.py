@@ -22,7 +22,6 @@ from gateway.errors import ApiError
 
 if TYPE_CHECKING:
     from gateway.dataplane.http.connection_server import ConnectionServer
-    from gateway.dataplane.http.head import HeaderLines
 
 WRITE_HIGH_BYTES = 256 * 1024  # more unsent than this: the client is slow
 _UNREAD_BODY_BYTES = 1024 * 1024  # of a request whose turn has not come
@@ -76,10 +75,6 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         """Close at once, unsent bytes included."""
         self._transport.abort()
 
-    def date_line(self) -> HeaderLines:
-        """Return the reply's ``date`` line."""
-        return self._server.clock.date_line()
-
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,6 +87,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser and serve what is complete (asyncio's callback)."""
         self.last_received_tick = self._server.tick
+        self._read_bytes = len(data)
         if self._is_closing:  # the rest of a refused upload is dropped, and soon not even read
             self._dropped_bytes += len(data)
             if self._dropped_bytes > _DROP_BYTES:
@@ -108,9 +104,10 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if self._is_in_head and self._is_head_endless(len(data)):
             self._break_off(head_too_large())
             return
-        if self.current is None:
+        if self.current is None and (self._waiting or self._refusal is not None):
             self._serve_next()
-        self._pace_reading()
+        if self._waiting or self._is_reading_paused or self._refusal is not None:
+            self._pace_reading()
 
     def eof_received(self) -> bool:
         """Count the client as gone a pass from now (asyncio's callback).
@@ -169,8 +166,9 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if not exchange.is_body_whole or not exchange.keeps_alive or self._server.is_draining:
             self._close_after_reply(is_upload_running=not exchange.is_body_whole)
             return
-        self._serve_next()
-        self._pace_reading()
+        if self._waiting or self._is_reading_paused or self._refusal is not None:
+            self._serve_next()
+            self._pace_reading()
 
     def _pace_reading(self) -> None:
         """Read on only while what is held unserved is little."""

@@ -6,8 +6,8 @@ import asyncio
 from typing import Protocol, TypeVar
 
 from backends.write_queue import WriteQueue
+from gateway.dataplane.http.clock import Clock
 from gateway.dataplane.http.exchange import HttpExchange
-from gateway.dataplane.http.head import Clock
 from gateway.errors import ApiError
 
 ConnectionT = TypeVar("ConnectionT")

@@ -11,7 +11,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.dataplane.http.head import HeaderLines, RequestHeaders, reply_head
+import msgspec
+
+from gateway.dataplane.http.clock import Clock
+from gateway.dataplane.http.head import STATUS_LINES, HeaderLines, RequestHeaders
 
 
 class ClientLine(Protocol):
@@ -19,15 +22,13 @@ class ClientLine(Protocol):
 
     loop: asyncio.AbstractEventLoop
     is_congested: bool  # the client reads more slowly than it is sent to
+    clock: Clock
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
 
     def abort(self) -> None:
         """Close at once."""
-
-    def date_line(self) -> HeaderLines:
-        """Return the reply's ``date`` line."""
 
 
 class ClientLeftError(Exception):
@@ -38,62 +39,31 @@ class BodyOverLimitError(Exception):
     """The request's body is larger than the reader allows."""
 
 
-class HttpExchange:
-    """One exchange on a client's connection."""
+class HttpExchange(msgspec.Struct, eq=False):
+    """One exchange on a client's connection.
 
-    __slots__ = (
-        "_body",
-        "_body_bytes",
-        "_body_error",
-        "_body_limit",
-        "_body_waiter",
-        "_connection",
-        "_drain_waiter",
-        "_head",
-        "_is_chunked",
-        "_is_head",
-        "expects_continue",
-        "has_begun",
-        "headers",
-        "is_body_whole",
-        "is_ended",
-        "is_gone",
-        "keeps_alive",
-        "method",
-        "on_leave",
-        "path",
-    )
+    A Struct, for it is made by each request: its many defaults cost nothing there.
+    """
 
-    def __init__(
-        self,
-        connection: ClientLine,
-        *,
-        method: str,
-        path: str,
-        headers: RequestHeaders,
-        keeps_alive: bool,
-        is_http_1_0: bool,
-    ) -> None:
-        self._connection = connection
-        self.method = method
-        self.path = path  # as it was sent, without the query
-        self.headers = headers
-        self.keeps_alive = keeps_alive
-        self.expects_continue = False
-        self._is_head = method == "HEAD"
-        self._is_chunked = not is_http_1_0
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._body_error: Exception | None = None
-        self._body_limit: int | None = None
-        self._body_waiter: asyncio.Future[None] | None = None
-        self._drain_waiter: asyncio.Future[None] | None = None
-        self._head = b""
-        self.is_body_whole = False
-        self.has_begun = False  # a reply is under way
-        self.is_ended = False  # the reply is whole
-        self.is_gone = False
-        self.on_leave: Callable[[], None] | None = None
+    _connection: ClientLine
+    method: str
+    path: str  # as it was sent, without the query
+    headers: RequestHeaders
+    keeps_alive: bool
+    is_http_1_0: bool
+    expects_continue: bool = False
+    _body: list[bytes] = []  # a new one each
+    _body_bytes: int = 0
+    _body_error: Exception | None = None
+    _body_limit: int | None = None
+    _body_waiter: asyncio.Future[None] | None = None
+    _drain_waiter: asyncio.Future[None] | None = None
+    _head: bytes = b""
+    is_body_whole: bool = False
+    has_begun: bool = False  # a reply is under way
+    is_ended: bool = False  # the reply is whole
+    is_gone: bool = False
+    on_leave: Callable[[], None] | None = None
 
     async def read_body(self, limit_bytes: int) -> bytes:
         """Return the whole body, waiting for it.
@@ -130,25 +100,35 @@ class HttpExchange:
         if self.is_gone:
             return
         connection = self._connection
-        framing = b"content-length: %d\r\n" % len(body)
+        persistence = b""
         if not (self.keeps_alive and self.is_body_whole):
-            framing += b"connection: close\r\n"
-        elif not self._is_chunked:
-            framing += b"connection: keep-alive\r\n"  # HTTP/1.0 clients are not used to it
-        head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
+            persistence = b"connection: close\r\n"
+        elif self.is_http_1_0:
+            persistence = b"connection: keep-alive\r\n"  # HTTP/1.0 clients are not used to it
         self.has_begun = self.is_ended = True
-        connection.write(head if self._is_head else head + body)
+        connection.write(
+            b"%b%b%bcontent-length: %d\r\n%b\r\n%b"
+            % (
+                STATUS_LINES[status],
+                headers,
+                connection.clock.line,
+                len(body),
+                persistence,
+                b"" if self.method == "HEAD" else body,
+            )
+        )
 
     def begin_stream(self, status: int, headers: HeaderLines) -> None:
         """Begin a reply in pieces; its head leaves with the first of them."""
         connection = self._connection
-        if not self._is_chunked:
+        if self.is_http_1_0:
             self.keeps_alive = False  # only the connection's end can mark an HTTP/1.0 body's end
-        framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
+        framing = b"" if self.is_http_1_0 else b"transfer-encoding: chunked\r\n"
         if not (self.keeps_alive and self.is_body_whole):
             framing += b"connection: close\r\n"
         self.has_begun = True
-        self._head = reply_head(status, headers, framing=framing, date_line=connection.date_line())
+        date_line = connection.clock.line
+        self._head = b"%b%b%b%b\r\n" % (STATUS_LINES[status], headers, date_line, framing)
 
     def send(self, data: bytes) -> None:
         """Send a piece. Raises :class:`ClientLeftError`.
@@ -157,10 +137,10 @@ class HttpExchange:
         """
         if self.is_gone:
             raise ClientLeftError
-        if self._is_chunked:
-            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
-        else:
+        if self.is_http_1_0:
             data = self._head + data
+        else:
+            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
         self._head = b""
         self._connection.write(data)
 
@@ -169,7 +149,7 @@ class HttpExchange:
         if self.is_gone:
             raise ClientLeftError
         self.is_ended = True
-        if not self._is_chunked:
+        if self.is_http_1_0:
             self._connection.write(self._head + data)
         elif data:
             self._connection.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data))

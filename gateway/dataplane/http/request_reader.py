@@ -31,8 +31,9 @@ from gateway.errors import ApiError
 if TYPE_CHECKING:
     import asyncio
 
+    from gateway.dataplane.http.clock import Clock
     from gateway.dataplane.http.connection_server import ConnectionServer
-    from gateway.dataplane.http.head import HeaderLines
+    from gateway.dataplane.http.head import RequestHeaders
 
 # What a host and a port can be made of (RFC 3986 section 3.2.2): a slash, a blank or a quote is how
 # one host is shown to a proxy in front, and another one here.
@@ -49,31 +50,38 @@ class RequestReader(ABC):
     __slots__ = (
         "_fault",
         "_fed_bytes",
-        "_head_bytes",
         "_headers",
+        "_host",
         "_is_in_head",
         "_parser",
+        "_read_bytes",
         "_receiving",
+        "_repeated_bytes",
         "_server",
         "_url",
         "_waiting",
+        "clock",
         "is_congested",
         "loop",
     )
 
     loop: asyncio.AbstractEventLoop
+    clock: Clock
     is_congested: bool
 
     def __init__(self, server: ConnectionServer[Any]) -> None:
         self._server = server
         self.loop = server.loop
+        self.clock = server.clock
         self.is_congested = False
         self._parser = httptools.HttpRequestParser(self)
         self._receiving: HttpExchange | None = None  # its body is not whole
         self._waiting: deque[HttpExchange] = deque()  # pipelined behind the current one
         self._headers: dict[bytes, bytes] = {}
         self._url = b""
-        self._head_bytes = 0  # of whole headers
+        self._host = b""  # of the latest request: it was looked at, and rarely changes
+        self._read_bytes = 0  # of the latest read
+        self._repeated_bytes = 0  # of headers that came before
         self._fed_bytes = 0  # of the head's later reads, while it is not whole; -1: none yet
         self._is_in_head = False  # or behind a chunk's length, where trailers may come
         self._fault: ApiError | None = None  # what a callback of the parser raised
@@ -88,19 +96,16 @@ class RequestReader(ABC):
     def abort(self) -> None:
         """Close at once, unsent bytes included."""
 
-    @abstractmethod
-    def date_line(self) -> HeaderLines:
-        """Return the reply's ``date`` line."""
-
     # What the connection calls.
 
     def _is_head_endless(self, fed_bytes: int) -> bool:
         """Count a read that ended inside a head; say whether the head is over the limit.
 
-        The parser keeps an unfinished header to itself, however long. The read in which a head
-        began is not counted: other requests may fill it.
+        The parser keeps an unfinished header to itself, however long. Of the read in which a head
+        began only the whole headers are counted: other requests may fill it.
         """
-        self._fed_bytes = 0 if self._fed_bytes < 0 else self._fed_bytes + fed_bytes
+        is_first = self._fed_bytes < 0
+        self._fed_bytes = _bytes_of(self._headers) if is_first else self._fed_bytes + fed_bytes
         return self._fed_bytes > MAX_HEAD_BYTES
 
     def _read_past_upgrade(self, data: bytes, head_end: int | None) -> None:
@@ -131,7 +136,7 @@ class RequestReader(ABC):
         """Begin a request (httptools' callback)."""
         self._headers = {}
         self._url = b""
-        self._head_bytes = 0
+        self._repeated_bytes = 0
         self._fed_bytes = -1
         self._is_in_head = True
 
@@ -142,17 +147,21 @@ class RequestReader(ABC):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header (httptools' callback)."""
         name = name.lower()
-        self._head_bytes += len(name) + len(value) + 4  # colon, space, line end
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise self._failing(head_too_large())
         headers = self._headers
         if name in headers:
-            try:
-                headers[name] = join_repeated(name, headers[name], value)
-            except ApiError as error:
-                raise self._failing(error) from None
+            self._take_repeated(name, value)
         else:
             headers[name] = value
+
+    def _take_repeated(self, name: bytes, value: bytes) -> None:
+        headers = self._headers
+        self._repeated_bytes += len(name) + len(value) + 4  # colon, space, line end
+        if self._repeated_bytes > MAX_HEAD_BYTES:
+            raise self._failing(head_too_large())
+        try:
+            headers[name] = join_repeated(name, headers[name], value)
+        except ApiError as error:
+            raise self._failing(error) from None
 
     def on_headers_complete(self) -> None:
         """Line the request up (httptools' callback)."""
@@ -160,6 +169,8 @@ class RequestReader(ABC):
         parser = self._parser
         headers = self._headers
         self._headers = {}  # of trailers, which nobody reads
+        if self._read_bytes > MAX_HEAD_BYTES and _bytes_of(headers) > MAX_HEAD_BYTES:
+            raise self._failing(head_too_large())
         version = parser.get_http_version()
         is_http_1_0 = version == "1.0"
         if version != "1.1" and not is_http_1_0:
@@ -168,8 +179,10 @@ class RequestReader(ABC):
         if host is None:
             if not is_http_1_0:
                 raise self._failing(malformed("a request has exactly one Host header"))
-        elif _read_host(host) is None:
-            raise self._failing(malformed("its Host header is no host"))
+        elif host != self._host:
+            if _read_host(host) is None:
+                raise self._failing(malformed("its Host header is no host"))
+            self._host = host
         if b"transfer-encoding" in headers:
             refusal = refused_transfer_coding(headers[b"transfer-encoding"], is_old=is_http_1_0)
             if refusal is not None:
@@ -179,14 +192,14 @@ class RequestReader(ABC):
             url = self._read_long_target(url)
         exchange = HttpExchange(
             self,
-            method=parser.get_method().decode("ascii"),
-            path=url.partition(b"?")[0].decode("latin-1"),
+            method=str(parser.get_method(), "ascii"),
+            path=str(url.partition(b"?")[0], "latin-1"),
             headers=headers,
             keeps_alive=parser.should_keep_alive() and not self._server.is_draining,
             is_http_1_0=is_http_1_0,
         )
-        if not is_http_1_0:
-            exchange.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        if b"expect" in headers and not is_http_1_0:
+            exchange.expects_continue = headers[b"expect"].lower() == b"100-continue"
         self._receiving = exchange
         self._waiting.append(exchange)
 
@@ -221,3 +234,8 @@ class RequestReader(ABC):
         """Keep what a callback is about to raise: the parser says only that it raised."""
         self._fault = error
         return error
+
+
+def _bytes_of(headers: RequestHeaders) -> int:
+    """Return what a head's lines take, with their colons, spaces and ends."""
+    return sum(map(len, headers)) + sum(map(len, headers.values())) + 4 * len(headers)

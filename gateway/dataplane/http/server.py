@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from backends.write_queue import WriteQueue
 from gateway.dataplane.http.client_connection import ClientConnection
+from gateway.dataplane.http.clock import Clock
 from gateway.dataplane.http.exchange import HttpExchange
-from gateway.dataplane.http.head import Clock
 from gateway.errors import ApiError
 
 BACKLOG = 4096
@@ -34,7 +34,7 @@ class HttpServer:
     ) -> None:
         self.loop = loop
         self.writes = writes
-        self.clock = Clock()
+        self.clock = Clock(loop)
         self.connections: set[ClientConnection] = set()
         self.is_draining = False
         self.tick = 0
@@ -87,6 +87,7 @@ class HttpServer:
             self._listener.close()
         if self._ticking is not None:
             self._ticking.cancel()
+        self.clock.stop()
         tasks = [
             connection.task
             for connection in self.connections

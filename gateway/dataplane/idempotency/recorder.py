@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.dataplane.answer import error_event
+from gateway.dataplane.http.clock import Clock
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.http.head import HeaderLines
 from gateway.dataplane.idempotency.recording import End, Head
@@ -23,6 +24,8 @@ _DONE = b"data: [DONE]\n\n"  # how each whole stream ends, and no other does
 class _RecordingLine:
     """The line of an exchange that no socket is behind; nothing is ever written to it."""
 
+    clock: Clock  # for replies that are written
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.is_congested = False
@@ -33,48 +36,30 @@ class _RecordingLine:
     def abort(self) -> None:
         raise NotImplementedError
 
-    def date_line(self) -> HeaderLines:
-        raise NotImplementedError
 
-
-class RecordingExchange(HttpExchange):
+class RecordingExchange(HttpExchange, kw_only=True):
     """The exchange that the request's run is given instead of the client's own."""
 
-    __slots__ = ("_entry", "_is_left")
-
-    def __init__(
-        self, exchange: HttpExchange, entry: OwnedEntry, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """Take the place of ``exchange``, whose body has been read."""
-        super().__init__(
-            _RecordingLine(loop),
-            method=exchange.method,
-            path=exchange.path,
-            headers=exchange.headers,
-            keeps_alive=False,
-            is_http_1_0=False,
-        )
-        self.is_body_whole = True
-        self._entry = entry
-        self._is_left = False  # by the owner's own client
+    entry: OwnedEntry
+    is_left: bool = False  # by the owner's own client
 
     def respond(self, status: int, headers: HeaderLines, body: bytes) -> None:
         """Record a whole reply; only a successful one is kept."""
         if self.is_ended:
             return
         self.has_begun = self.is_ended = True
-        self._entry.begin(Head(status, headers, is_stream=False))
-        self._entry.finish(End.KEPT if status == 200 else End.FAILED, body)
+        self.entry.begin(Head(status, headers, is_stream=False))
+        self.entry.finish(End.KEPT if status == 200 else End.FAILED, body)
 
     def begin_stream(self, status: int, headers: HeaderLines) -> None:
         """Record the head of a reply in pieces."""
         self.has_begun = True
-        self._entry.begin(Head(status, headers, is_stream=True))
+        self.entry.begin(Head(status, headers, is_stream=True))
 
     def send(self, data: bytes) -> None:
         """Record a piece. Raises :class:`ClientLeftError` when nobody will ever read it."""
         if not self.is_gone:
-            self._entry.append(data)
+            self.entry.append(data)
             self._leave_if_unread()
         if self.is_gone:
             raise ClientLeftError
@@ -84,26 +69,26 @@ class RecordingExchange(HttpExchange):
         if self.is_gone:
             raise ClientLeftError
         self.is_ended = True
-        self._entry.finish(End.KEPT if data.endswith(_DONE) else End.FAILED, data)
+        self.entry.finish(End.KEPT if data.endswith(_DONE) else End.FAILED, data)
 
     @property
     def is_congested(self) -> bool:
         """Whether what is not kept waits for the owner's client."""
-        return self._entry.recording.rest_bytes > _CONGESTED_BYTES
+        return self.entry.recording.rest_bytes > _CONGESTED_BYTES
 
     async def drained(self) -> None:
         """Return when the client has caught up. Raises :class:`ClientLeftError`."""
         while self.is_congested:
             if self.is_gone:
                 raise ClientLeftError
-            await self._entry.recording.next_change()
+            await self.entry.recording.next_change()
 
     def abandon(self) -> None:
         """Do nothing: whoever serves the client closes a connection that takes nothing."""
 
     def client_left(self) -> None:
         """Note that the owner's own client left: the reply goes on if it can be kept."""
-        self._is_left = True
+        self.is_left = True
         self._leave_if_unread()
 
     def end_run(self, error: ApiError | None) -> None:
@@ -112,11 +97,27 @@ class RecordingExchange(HttpExchange):
             return
         self.is_ended = True
         if error is not None and self.has_begun:
-            self._entry.finish(End.FAILED, error_event(error))
+            self.entry.finish(End.FAILED, error_event(error))
         else:
-            self._entry.finish(End.LOST)
+            self.entry.finish(End.LOST)
 
     def _leave_if_unread(self) -> None:
-        if self._is_left and self._entry.recording.is_given_up and not self.is_gone:
+        if self.is_left and self.entry.recording.is_given_up and not self.is_gone:
             self.leave()
-            self._entry.recording.wake()
+            self.entry.recording.wake()
+
+
+def record(
+    exchange: HttpExchange, entry: OwnedEntry, loop: asyncio.AbstractEventLoop
+) -> RecordingExchange:
+    """Return what takes the place of ``exchange``, whose body has been read."""
+    return RecordingExchange(
+        _RecordingLine(loop),
+        method=exchange.method,
+        path=exchange.path,
+        headers=exchange.headers,
+        keeps_alive=False,
+        is_http_1_0=False,
+        is_body_whole=True,
+        entry=entry,
+    )

@@ -6,17 +6,26 @@ What comes meanwhile goes together with the next: a burst costs one round trip a
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from gateway.dataplane.idempotency.redis_items import CLAIM, entry_keys
+from gateway.dataplane.idempotency.redis_items import CLAIM, MEMORY_KEY, entry_keys
 from gateway.dataplane.idempotency.store import OnceRequest
 
 _ASK_SECONDS = 2.0
 
-Answer = tuple[str, bytes]  # the owner's token and the digest of its request
+
+class Answer(NamedTuple):
+    """Whose a key is."""
+
+    owner: str  # its token; "": Redis has lost its memory, and owners may be putting back what they run
+    digest: bytes  # of its request
+    memory: bytes  # the name of what Redis remembers
+    wait_seconds: float = 0.0  # until it is known
+
+
 _Asked = tuple[OnceRequest, str, "asyncio.Future[Answer]"]
 
 
@@ -60,7 +69,7 @@ class ClaimSender:
         pipeline = self._client.pipeline(transaction=False)
         for request, token, _ in asked:
             owner = entry_keys(request.name, token).owner
-            pipeline.eval(CLAIM, 1, owner, token, request.digest, self._lease_ms)
+            pipeline.eval(CLAIM, 2, owner, MEMORY_KEY, token, request.digest, self._lease_ms)
         results: list[Any]
         try:
             async with asyncio.timeout(_ASK_SECONDS):
@@ -73,5 +82,10 @@ class ClaimSender:
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:
-                owner, digest = result
-                future.set_result((owner.decode(), digest))
+                future.set_result(_read(*result))
+
+
+def _read(owner: bytes, digest: bytes, memory: bytes) -> Answer:
+    if owner:
+        return Answer(owner.decode(), digest, memory)
+    return Answer("", b"", memory, int(digest) / 1000)

@@ -16,12 +16,19 @@ from redis.exceptions import RedisError
 
 from gateway.dataplane.idempotency.local_store import LocalEntry, LocalStore
 from gateway.dataplane.idempotency.recording import End, Head, Recording
-from gateway.dataplane.idempotency.redis_items import DROP, Seal, entry_keys, read_item
+from gateway.dataplane.idempotency.redis_items import (
+    DROP,
+    RUN_CHARACTERS,
+    Seal,
+    entry_keys,
+    read_item,
+)
 from gateway.dataplane.idempotency.store import OnceRequest
 
 _POLL_SECONDS = 0.02
 _READ_SECONDS = 2.0
 _AWAY_SECONDS = 3.0  # Redis may be away so long; then nobody knows how the reply goes on
+_GONE_SECONDS = 1.0  # its owner may take so long to put back what Redis has lost
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,14 +36,21 @@ _LOG = logging.getLogger(__name__)
 class _Followed:
     """One reply that another worker makes or made."""
 
-    __slots__ = ("entry", "items", "keys", "seal", "token")
+    __slots__ = ("_known_bytes", "_request", "entry", "gone_at", "items", "keys", "seal", "token")
 
     def __init__(self, entry: LocalEntry, request: OnceRequest, token: str) -> None:
         self.entry = entry
+        self._request = request
+        self.gone_at: float | None = None  # loop time; when the owner was not there any more
+        self.read_from(token)
+
+    def read_from(self, token: str) -> None:
+        """Read what the owner publishes under ``token``, again from its beginning."""
         self.token = token
-        self.keys = entry_keys(request.name, token)
-        self.seal = Seal(request, token)
+        self.keys = entry_keys(self._request.name, token)
+        self.seal = Seal(self._request, token)
         self.items = 0  # read
+        self._known_bytes = self.entry.recording.body_bytes  # of the body, to be passed over
 
     async def take(self, sealed: list[bytes]) -> None:
         """Add items to the recording."""
@@ -44,9 +58,13 @@ class _Followed:
             item = read_item(self.seal.open(each, self.items))
             self.items += 1
             if isinstance(item, Head):
-                self.entry.begin(item)
+                if self.entry.recording.head is None:
+                    self.entry.begin(item)
             elif isinstance(item, bytes):
-                self.entry.add_unbounded(item)
+                known = min(self._known_bytes, len(item))
+                self._known_bytes -= known
+                if known < len(item):
+                    self.entry.add_unbounded(item[known:])
                 await asyncio.sleep(0)  # opening a large reply takes a while; others go on between
             else:
                 self.entry.recording.close(item)
@@ -61,18 +79,21 @@ class RedisFollower:
         self._client = client
         self._store = store
         self._loop = loop
-        self._followed: dict[str, _Followed] = {}  # by the owner's token
+        self._followed: dict[
+            str, _Followed
+        ] = {}  # by what all tokens of the owner's run begin with
         self._task: asyncio.Task[None] | None = None
         self._read_at = 0.0  # when Redis answered last
         self._news = asyncio.Event()  # another one to follow
 
     def follow(self, request: OnceRequest, token: str) -> Recording:
         """Return a recording that grows as the one of the owner ``token`` does."""
-        if (followed := self._followed.get(token)) is not None:
+        run = token[:RUN_CHARACTERS]
+        if (followed := self._followed.get(run)) is not None:
             return followed.entry.recording
         # Not found by its name: whether the key still is that owner's, only Redis knows.
-        entry = self._store.open(request, name=f"{request.name}:{token}")
-        self._followed[token] = _Followed(entry, request, token)
+        entry = self._store.open(request, name=f"{request.name}:{run}")
+        self._followed[run] = _Followed(entry, request, token)
         self._news.set()
         if self._task is None or self._task.done():
             self._read_at = self._loop.time()
@@ -96,12 +117,12 @@ class RedisFollower:
                 if self._loop.time() - self._read_at > _AWAY_SECONDS:
                     for followed in self._followed.values():
                         followed.entry.recording.close(End.LOST)
-            for token, followed in list(self._followed.items()):
+            for run, followed in list(self._followed.items()):
                 recording = followed.entry.recording
                 if recording.end is not None or not recording.readers:
                     recording.close(End.LOST)  # for one who was just about to read
                     self._store.forget(followed.entry)
-                    del self._followed[token]
+                    del self._followed[run]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_SECONDS):
                     await self._news.wait()
@@ -123,10 +144,25 @@ class RedisFollower:
                 followed.entry.recording.close(End.LOST)
             if followed.entry.recording.end is not None:
                 continue
-            if owner is None or owner.decode() != followed.token:
+            if await self._find_out(followed, owner, state):
                 followed.entry.recording.close(End.LOST)
-            elif state == b"kept":  # its items are gone: they had to make room
-                followed.entry.recording.close(End.LOST)
-                keys = followed.keys
-                with contextlib.suppress(RedisError):
-                    await self._client.eval(DROP, 2, keys.owner, keys.reply, followed.token)
+
+    async def _find_out(
+        self, followed: _Followed, owner: bytes | None, state: bytes | None
+    ) -> bool:
+        """Tell whether a reply of which no end was read has none for us; find it where it went on."""
+        token, now = None if owner is None else owner.decode(), self._loop.time()
+        if token is None:
+            if followed.gone_at is None:
+                followed.gone_at = now
+            return now - followed.gone_at > _GONE_SECONDS
+        followed.gone_at = None
+        if token != followed.token:
+            if token[:RUN_CHARACTERS] != followed.token[:RUN_CHARACTERS]:
+                return True
+            followed.read_from(token)
+        elif state == b"kept":  # its items are gone: they had to make room
+            with contextlib.suppress(RedisError):
+                await self._client.eval(DROP, 2, followed.keys.owner, followed.keys.reply, token)
+            return True
+        return False

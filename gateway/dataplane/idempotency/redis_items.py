@@ -4,6 +4,11 @@ All keys share one hash tag, as all of ours do. ``owner`` is a hash: who runs or
 request's digest. It expires with the owner's lease, or when a kept reply's time is over. ``reply``
 is a list of the owner's own: head, pieces and end, in order.
 
+One key more tells a Redis that has lost its memory (emptied, restarted without a disk) from one in which
+nobody has a key: ``memory`` is set by the first claim that finds it gone, and has the moment. Claims wait
+then until owners, who look at it all the time, have put back what they run. An owner whose entry is gone
+puts it back under its next token, with another list: nothing is ever sealed twice under one token.
+
 Redis may write what it holds to a disk (the embedded one has an append-only file), and no answer
 may be on one. So items are sealed (ChaCha20-Poly1305, RFC 8439) with a key made of what only the
 request itself tells, its Idempotency-Key, endpoint and body, and of the owner's random token; the
@@ -25,20 +30,43 @@ from gateway.dataplane.idempotency.store import OnceRequest
 ITEM_BYTES = 256 * 1024  # of a piece at most: sealing one takes some milliseconds
 _PREFIX = "{forebay}:once:"
 PROBE_KEY = f"{_PREFIX}probe"  # never set; who has it has all the others
+MEMORY_KEY = f"{_PREFIX}memory"
+PUT_BACK_SECONDS = 0.4  # so long may owners take to put back what a Redis has lost
+_MEMORY_SECONDS = 604_800  # without a claim; a Redis that forgets it makes one claim wait
+RUN_CHARACTERS = 32  # of a token: the same in all tokens of one run
 
 _HEAD, _DATA, _END = b"h", b"d", b"e"
 
 # They are sent whole each time: a few hundred bytes, and no script cache that could be empty.
-CLAIM = """
+# They answer: the owner's token and the request's digest, and the memory's name; without an owner for how
+# many milliseconds to wait before asking again.
+CLAIM = f"""
 local found = redis.call('HMGET', KEYS[1], 'owner', 'digest')
-if found[1] then return found end
+local memory = redis.call('GET', KEYS[2])
+if found[1] then return {{found[1], found[2], memory or ''}} end
+local now = redis.call('TIME')
+now = now[1] * 1000 + math.floor(now[2] / 1000)
+if not memory or tonumber(memory) > now then
+  memory = string.format('%.0f', now)
+  redis.call('SET', KEYS[2], memory)
+end
+redis.call('EXPIRE', KEYS[2], {_MEMORY_SECONDS})
+local rest = tonumber(memory) + {int(PUT_BACK_SECONDS * 1000)} - now
+if rest > 0 then return {{'', string.format('%.0f', rest), memory}} end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'digest', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return {ARGV[1], ARGV[2]}
+return {{ARGV[1], ARGV[2], memory}}
 """
-PUBLISH = """
-if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
-for number = 4, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[number]) end
+# Answers 1; 0: another has the key; -1: it is gone. With a digest it is taken anew by the same run.
+PUBLISH = f"""
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner ~= ARGV[1] then
+  if owner and string.sub(owner, 1, {RUN_CHARACTERS}) ~= string.sub(ARGV[1], 1, {RUN_CHARACTERS})
+  then return 0 end
+  if ARGV[4] == '' or (owner and owner > ARGV[1]) then return -1 end
+  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'digest', ARGV[4])
+end
+for number = 5, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[number]) end
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 if ARGV[2] == 'freed' then
   redis.call('DEL', KEYS[1])

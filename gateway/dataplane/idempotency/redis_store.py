@@ -19,18 +19,16 @@ from redis.exceptions import RedisError
 from gateway.dataplane.idempotency.local_store import LocalEntry, LocalStore
 from gateway.dataplane.idempotency.recording import Recording
 from gateway.dataplane.idempotency.redis_claims import Answer, ClaimSender
+from gateway.dataplane.idempotency.redis_entry import LEASE_SECONDS, PublishedEntry
 from gateway.dataplane.idempotency.redis_follower import RedisFollower
-from gateway.dataplane.idempotency.redis_items import PROBE_KEY
-from gateway.dataplane.idempotency.redis_publisher import (
-    LEASE_SECONDS,
-    PublishedEntry,
-    RedisPublisher,
-)
+from gateway.dataplane.idempotency.redis_items import PROBE_KEY, RUN_CHARACTERS
+from gateway.dataplane.idempotency.redis_publisher import RedisPublisher
 from gateway.dataplane.idempotency.store import IdempotencyLimits, OnceRequest, check_digest
 from gateway.redis_owner import go_to_owner
 
 CLAIM_SECONDS = 0.1  # what Redis may add to a request at the most
 _CONNECTIONS = 8  # claims, publishing, following, the probe: one each, and some being replaced
+_PATIENCE = 5  # times to ask a Redis that loses its memory again and again
 _PROBE_SECONDS = 0.5
 _SLICES = 10  # of that span: when this process itself stands still, only one of them passes
 
@@ -106,7 +104,21 @@ class RedisStore:
     async def _claim_in_redis(
         self, request: OnceRequest
     ) -> PublishedEntry | LocalEntry | Recording:
-        token = secrets.token_hex(16)
+        token = secrets.token_hex(RUN_CHARACTERS // 2)
+        for _ in range(_PATIENCE):
+            answer = await self._ask(request, token)
+            if answer is None or answer.owner:
+                break
+            await asyncio.sleep(answer.wait_seconds)
+        if answer is None or not answer.owner:
+            return self._local.open(request)
+        if answer.owner == token:
+            return self._publisher.own(self._local.open(request), request, token, answer.memory)
+        check_digest(answer.digest, request)
+        return self._follower.follow(request, answer.owner)
+
+    async def _ask(self, request: OnceRequest, token: str) -> Answer | None:
+        """Return whose the key is; None while Redis is away."""
         asking = self._claims.ask(request, token)
         for _ in range(_SLICES):
             if not asking.done():
@@ -114,20 +126,16 @@ class RedisStore:
         if not asking.done():
             asking.add_done_callback(lambda late: self._give_back(request, token, late))
             self._note_away()
-            return self._local.open(request)
+            return None
         try:
-            owner, digest = asking.result()
+            return asking.result()
         except (RedisError, OSError):
             self._note_away()
-            return self._local.open(request)
-        if owner == token:
-            return self._publisher.own(self._local.open(request), request, token)
-        check_digest(digest, request)
-        return self._follower.follow(request, owner)
+            return None
 
     def _give_back(self, request: OnceRequest, token: str, late: asyncio.Future[Answer]) -> None:
         """Free a key that was claimed after nobody waited for it any more."""
-        if not late.cancelled() and late.exception() is None and late.result()[0] == token:
+        if not late.cancelled() and late.exception() is None and late.result().owner == token:
             self._publisher.give_back(request.name, token)
 
     def _note_away(self) -> None:

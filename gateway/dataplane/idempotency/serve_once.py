@@ -14,7 +14,7 @@ from gateway.dataplane.config import DataPlaneConfig
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.http.head import HeaderLines
 from gateway.dataplane.idempotency.local_store import LocalStore
-from gateway.dataplane.idempotency.recorder import RecordingExchange
+from gateway.dataplane.idempotency.recorder import RecordingExchange, record
 from gateway.dataplane.idempotency.recording import End, Recording
 from gateway.dataplane.idempotency.replay import serve_recording
 from gateway.dataplane.idempotency.store import IdempotencyLimits, IdempotencyStore, once_request
@@ -67,7 +67,7 @@ class Idempotency:
         if exchange.is_gone:  # nothing has been spent yet
             claimed.finish(End.LOST)
             raise ClientLeftError
-        recorder = RecordingExchange(exchange, claimed, self._loop)
+        recorder = record(exchange, claimed, self._loop)
         task = self._loop.create_task(_record(recorder, run, request_id))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)

@@ -1,8 +1,9 @@
 -- One decision, all or nothing.
 --
 -- KEYS: state, registry of budget hashes, buckets..., leases..., budget windows...
--- ARGV: journal, epoch, plan (MessagePack, see encode_plan.py), now input output hold (doubles),
---       request id, how long a lease lasts (microseconds)
+-- ARGV: journal, epoch, plan (MessagePack, see encode_plan.py), now requests input output hold
+--       (doubles; of several requests their sums, where the plan has no leases), request id, how long
+--       a lease lasts (microseconds)
 -- Returns 'STALE', or 1|0 and then doubles, levels... counts... (used others)...: levels before a
 -- refused claim, after an admitted one; and of a refused one what all workers hold, held...
 -- A refusal changes nothing but what a clock or an amount that changed asks for.
@@ -23,9 +24,9 @@ if state[1] ~= EPOCH then
 end
 local is_ready = state[2] == '1'
 local plan = cmsgpack.unpack(ARGV[3])
-local given, input, output, hold = struct.unpack('<dddd', ARGV[4])
+local given, requests, input, output, hold = struct.unpack('<ddddd', ARGV[4])
 local now_us = time_us(given)
-local costs = {[0] = 1, input, output, input + output}
+local costs = {[0] = requests, input, output, input + output}
 local buckets, leases, budgets = plan[1], plan[2], plan[3]
 local at, key_at = 3, 2
 local is_admitted = true

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from billing.budgets.spend_feed import WindowSpend
 from billing.budgets.window import window_at
-from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS
+from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS, WEIGHT
 from gateway.dataplane.limits.types import NANO
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ class WindowState:
             return False
         return self.allowance is None or self.taken + hold <= self.allowance
 
-    def take(self, hold: int) -> None:
-        """Hold money."""
+    def take(self, hold: int, charge: int = 0) -> None:
+        """Hold money (less, if negative), and use what is charged."""
         self.held += hold
-        self.used += hold
-        self.taken += hold
+        self.used += hold + charge
+        self.taken += hold + charge
 
     def count_left(self, charge: int) -> None:
         """Count what somebody else has charged and the ledger has not said yet."""
@@ -215,6 +215,11 @@ class BudgetState:
         for window in self.windows.values():
             window.split(share)
 
+    def learn_hold(self, held_us: int, number: int) -> None:
+        """Learn for how long ``number`` requests held, on the average."""
+        weight = min(WEIGHT * number, 1.0)
+        self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * weight
+
     def is_idle(self) -> bool:
         """Tell whether nothing of it is this process's own."""
         return not any(
@@ -234,3 +239,20 @@ class BudgetState:
             window = self.windows[start]
             if not (window.own or window.held or window.pending):
                 del self.windows[start]
+
+
+def find_warnings(windows: tuple[WindowState, ...], hold: int) -> tuple[Budget, ...] | None:
+    """Return the soft budgets that are used up; None if a hard one has no room for ``hold``."""
+    warnings: tuple[Budget, ...] = ()
+    for window in windows:
+        used, amount = window.used, window.amount
+        if not window.is_hard:
+            if used >= amount:
+                warnings += (window.owner.budget,)
+        elif (
+            used >= amount
+            or used + hold > amount
+            or (window.allowance is not None and not window.has_room(hold))
+        ):
+            return None
+    return warnings

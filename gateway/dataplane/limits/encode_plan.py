@@ -10,6 +10,7 @@ milliseconds.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.resolved_plan import ResolvedPlan
     from gateway.dataplane.limits.types import Claim
 
-_THREE, _FOUR = (struct.Struct(f"<{count}d").pack for count in (3, 4))
+_THREE, _FIVE = (struct.Struct(f"<{count}d").pack for count in (3, 5))
 LEASE_US = 30_000_000
 _AFTER_WINDOW_MS = 2 * 86_400_000
 _ENDLESS_MS = 30 * 86_400_000  # after the last write
@@ -44,6 +45,7 @@ class EncodedPlan:
         "_pack_settled",
         "_settle",
         "_top_up",
+        "alone_until",
         "answer",
         "ends_us",
         "plan",
@@ -66,6 +68,7 @@ class EncodedPlan:
         self.plan = plan
         self.windows = windows
         self.stamp = stamp
+        self.alone_until = 0.0  # the event loop's clock: till then nothing is asked for together
         self.starts_us = max((window.start_us for window in windows), default=0)
         self.ends_us = min((window.end_us for window in windows), default=ENDLESS_US)
         keys = (
@@ -82,14 +85,17 @@ class EncodedPlan:
         self._pack_settled = struct.Struct(f"<{5 + len(windows)}d").pack
         self._top_up = scripts.head("top_up", keys, numbers, 1)
 
-    def holds_for(self, stamp: int, started_at_us: int) -> bool:
-        """Tell whether these are the calls of a request that started then."""
-        return self.stamp == stamp and self.starts_us <= started_at_us < self.ends_us
-
-    def admit(self, claim: Claim, now_us: int) -> bytes:
-        """Return the call that decides on a claim."""
+    def admit(self, claims: Sequence[Claim], now_us: int) -> bytes:
+        """Return the call that decides on claims, all of them or none; with leases, on one."""
+        claim, number = claims[0], len(claims)
         request_id = claim.request_id.encode()
-        numbers = _FOUR(now_us, claim.input_tokens, claim.output_tokens, claim.hold_nano)
+        tokens, output, hold = claim.input_tokens, claim.output_tokens, claim.hold_nano
+        if number > 1:
+            for claim in claims[1:]:
+                tokens += claim.input_tokens
+                output += claim.output_tokens
+                hold += claim.hold_nano
+        numbers = _FIVE(now_us, number, tokens, output, hold)
         return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
             *(self._admit, len(numbers), numbers),
             *(len(request_id), request_id, _LEASE),

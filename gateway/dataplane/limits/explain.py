@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 from gateway.dataplane.limits.budget_state import ENDLESS_US
@@ -57,7 +57,7 @@ def _standing(bucket: LimitBucket, level: float) -> Standing:
         bucket.whole,
         int(room + amount * 1e-9) if room > 0.0 else 0,
         # As bucket.reset_ms, without a call: two standings are told on each answer.
-        math.ceil(level * bucket.period_us / amount / 1000.0) if amount > 0.0 else 0,
+        ceil(level * bucket.period_us / amount / 1000.0) if amount > 0.0 else 0,
     )
 
 

@@ -1,21 +1,28 @@
 """The limiter of one process: every counter in memory, every decision one synchronous call.
 
-It is also the book that :class:`RedisLimiter` keeps of its own part, and by which it decides while
-Redis is away; ``share`` is for that.
+It is also what :class:`RedisLimiter` keeps its own part by (``book.py``); ``share`` is for that.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from gateway.dataplane.limits import explain
+from gateway.dataplane.limits.budget_state import find_warnings
+from gateway.dataplane.limits.clocks import monotonic_us, wall_us
 from gateway.dataplane.limits.counters import Counters
 from gateway.dataplane.limits.hold_time import WEIGHT
 from gateway.dataplane.limits.left_charges import LeftCharges
-from gateway.dataplane.limits.resolved_plan import OUTPUT, TOTAL, Held, ResolvedPlan, Tightest
+from gateway.dataplane.limits.resolved_plan import (
+    NO_ROOM,
+    OUTPUT,
+    TOTAL,
+    Held,
+    ResolvedPlan,
+    weigh,
+)
+from gateway.dataplane.limits.taken_ahead import TakenAhead, has_room_ahead
 from gateway.dataplane.limits.types import Outcome
 from gateway.dataplane.limits.unposted import Unposted
 
@@ -25,33 +32,6 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.left_charges import LeftJournal
     from gateway.dataplane.limits.types import Claim, LimitPlan
     from gateway.snapshot.model import Budget, Snapshot
-
-
-def monotonic_us() -> int:
-    """Return the monotonic clock in microseconds."""
-    return time.monotonic_ns() // 1000
-
-
-def wall_us() -> int:
-    """Return microseconds since the epoch."""
-    return time.time_ns() // 1000
-
-
-def _find_warnings(windows: tuple[WindowState, ...], hold: int) -> tuple[Budget, ...] | None:
-    """Return the soft budgets that are used up; None if a hard one has no room for ``hold``."""
-    warnings: tuple[Budget, ...] = ()
-    for window in windows:
-        used, amount = window.used, window.amount
-        if not window.is_hard:
-            if used >= amount:
-                warnings += (window.owner.budget,)
-        elif (
-            used >= amount
-            or used + hold > amount
-            or (window.allowance is not None and not window.has_room(hold))
-        ):
-            return None
-    return warnings
 
 
 class LocalLimiter:
@@ -69,11 +49,15 @@ class LocalLimiter:
         share: float = 1.0,
         monotonic_us: Callable[[], int] = monotonic_us,
         wall_us: Callable[[], int] = wall_us,
+        takes_ahead: bool = False,
     ) -> None:
+        """``takes_ahead``: may decide on claims of a busy plan together (``taken_ahead.py``)."""
         self.counters = Counters(share=share, monotonic_us=monotonic_us, wall_us=wall_us)
         self._monotonic_us = monotonic_us
         self._wall_us = wall_us
         self._journal_id = journal_id
+        self._takes_ahead = takes_ahead
+        self._ahead: list[ResolvedPlan] = []  # that have taken claims ahead
         self._unposted = Unposted()
         self._left = LeftCharges()
 
@@ -82,55 +66,57 @@ class LocalLimiter:
         counters = self.counters
         plan = counters.plans.get(claim.plan) or counters.resolve(claim.plan)
         now_us = self._monotonic_us()
+        if plan.ahead is not None:
+            outcome = plan.ahead.admit(claim, now_us)
+            if outcome is not None:
+                return outcome
+            self._give_back(plan, now_us)
+        return self._ask_all(claim, plan, now_us)
+
+    def _ask_all(self, claim: Claim, plan: ResolvedPlan, now_us: int) -> Outcome:
         input_tokens, output_tokens = claim.input_tokens, claim.output_tokens
         costs = (1, input_tokens, output_tokens, input_tokens + output_tokens)
-        levels: list[float] = []
-        requests = tokens = None
-        requests_room = tokens_room = math.inf
-        buckets = plan.buckets
-        for bucket in buckets:  # as TokenBucket.level_at and plan.take, without a call
-            metric, amount, level = bucket.metric, bucket.amount, bucket.level
-            cost = costs[metric]
-            elapsed_us = now_us - bucket.at_us
-            if elapsed_us > 0:
-                level -= elapsed_us * amount / bucket.period_us
-                if level < 0.0:  # noqa: PLR1730  (max() is a call)
-                    level = 0.0
-            after = level + cost
-            if after > bucket.room and not bucket.has_room(level, cost):
-                return self._refuse(claim, plan, now_us)
-            levels.append(after)
-            room = amount - after
-            if metric:
-                if room < tokens_room:
-                    tokens, tokens_room = bucket, room
-            elif room < requests_room:
-                requests, requests_room = bucket, room
+        requests = weigh(plan.request_buckets, costs, now_us)
+        tokens = weigh(plan.token_buckets, costs, now_us)
+        if requests is NO_ROOM or tokens is NO_ROOM:
+            return self._refuse(claim, plan, now_us)
         for lease in plan.leases:
             if lease.count >= lease.amount:
                 return self._refuse(claim, plan, now_us)
         windows = plan.find_windows(claim.started_at_us) if plan.budgets else ()
-        warnings = _find_warnings(windows, claim.hold_nano) if windows else ()
+        warnings = find_warnings(windows, claim.hold_nano) if windows else ()
         if warnings is None:
             return self._refuse(claim, plan, now_us)
         self._hold(claim, plan, windows, now_us)
-        for bucket, level in zip(buckets, levels):  # noqa: B905  (made together; costs time)
-            bucket.level = level
+        for bucket in plan.buckets:
+            bucket.level = bucket.next_level
             bucket.at_us = now_us
-        return explain.admitted((requests, tokens), warnings)
+        outcome = explain.admitted((requests, tokens), warnings)
+        if (
+            self._takes_ahead
+            and plan.heat.is_busy(now_us)
+            and has_room_ahead(plan, claim, windows)
+            and not warnings
+        ):
+            plan.ahead = TakenAhead(plan, claim, windows, outcome, tightest=tokens, now_us=now_us)
+            self._ahead.append(plan)
+        return outcome
 
-    def take(
-        self,
-        claim: Claim,
-        plan: ResolvedPlan,
-        windows: tuple[WindowState, ...],
-        *,
-        levels: Sequence[float],
-        now_us: int,
-    ) -> Tightest:
-        """Count a claim that was admitted; ``levels`` are those after it."""
-        self._hold(claim, plan, windows, now_us)
-        return plan.take(levels, now_us)
+    def _give_back(self, plan: ResolvedPlan, now_us: int) -> None:
+        """Give back what a plan has taken ahead."""
+        ahead, plan.ahead = plan.ahead, None
+        if ahead is not None:
+            self._ahead.remove(plan)
+            ahead.give_back(now_us)
+
+    def _give_all_back(self) -> bool:
+        """Give back what all plans have taken ahead; tell whether there was any."""
+        if not self._ahead:
+            return False
+        now_us = self._monotonic_us()
+        for plan in list(self._ahead):
+            self._give_back(plan, now_us)
+        return True
 
     @staticmethod
     def _hold(
@@ -146,6 +132,8 @@ class LocalLimiter:
         claim.state = (plan, windows, now_us)
 
     def _refuse(self, claim: Claim, plan: ResolvedPlan, now_us: int) -> Outcome:
+        if self._give_all_back():
+            return self._ask_all(claim, plan, now_us)
         for bucket in plan.buckets:
             # A clock that stepped back: waiting is counted from now on, not from a later moment.
             bucket.at_us = min(bucket.at_us, now_us)
@@ -164,6 +152,7 @@ class LocalLimiter:
 
     def peek(self, plan: LimitPlan) -> Outcome:
         """Return how a plan stands, consuming nothing."""
+        self._give_all_back()
         resolved = self.counters.resolve(plan)
         now_us = self._monotonic_us()
         requests, tokens = explain.standings(
@@ -179,6 +168,8 @@ class LocalLimiter:
         windows = cast("Held", claim.state)[1]
         for window in windows:
             if window.is_hard and not window.has_room_for_more(hold_nano):
+                if self._give_all_back():
+                    return self.top_up(claim, output_tokens=output_tokens, hold_nano=hold_nano)
                 return window.owner.budget
         self.take_more(claim, output_tokens=output_tokens, hold_nano=hold_nano)
         return None
@@ -213,7 +204,9 @@ class LocalLimiter:
         more_input = input_tokens - claim.input_tokens
         more_output = output_tokens - claim.output_tokens
         now_us = self._monotonic_us()
-        if more_input or more_output:
+        if (more_input or more_output) and not (
+            plan.ahead is not None and plan.ahead.correct(more_input, more_output)
+        ):
             corrections = (0, more_input, more_output, more_input + more_output)
             for bucket in plan.token_buckets:
                 correction = corrections[bucket.metric]
@@ -246,6 +239,7 @@ class LocalLimiter:
         """Take an admission back whole, the request's own count too: nobody waited for it."""
         if claim.state is None:
             return
+        self._give_all_back()
         now_us = self._monotonic_us()
         for bucket in cast("Held", claim.state)[0].buckets:
             if not bucket.metric:
@@ -254,6 +248,7 @@ class LocalLimiter:
 
     def use_snapshot(self, snapshot: Snapshot) -> None:
         """Take changed amounts; what was used stays used. States of ids that are gone go too."""
+        self._give_all_back()
         self.counters.use_snapshot(snapshot)
 
     def find_posted(self) -> tuple[int, int] | None:
@@ -263,6 +258,7 @@ class LocalLimiter:
 
     def count_left(self, left: LeftJournal) -> None:
         """Count what a journal holds that no budget here has heard of, until a feed covers it."""
+        self._give_all_back()
         self._left.add(left, self.counters)
 
     def use_feed(self, feed: SpendFeed) -> None:
@@ -273,6 +269,7 @@ class LocalLimiter:
         """Do so; return the windows with less unposted than before, None if the feed was not new."""
         if self.counters.feed is not None and feed.version <= self.counters.feed.version:
             return None
+        self._give_all_back()
         position = feed.positions.get(self._journal_id)
         covered: set[WindowState] = set()
         if position is not None:

@@ -29,10 +29,11 @@ from gateway.dataplane.limits.redis_scripts import (
     WORKERS,
     RedisScripts,
 )
-from gateway.dataplane.limits.resp_connection import Haste, RedisAwayError, RespConnection, connect
+from gateway.dataplane.limits.resp_connect import connect
+from gateway.dataplane.limits.resp_connection import Haste, RedisAwayError, RespConnection
 
 if TYPE_CHECKING:
-    from gateway.dataplane.limits.local_limiter import LocalLimiter
+    from gateway.dataplane.limits.book import Book
     from gateway.dataplane.limits.own_part import OwnPart
 
 PROBE_SECONDS = 1.0
@@ -66,7 +67,7 @@ class Membership:
         url: str,
         scripts: RedisScripts,
         own: OwnPart,
-        book: LocalLimiter,
+        book: Book,
         *,
         workers: int,
         timeout_seconds: float,

@@ -14,8 +14,8 @@ from gateway.dataplane.limits.encode_own import lease_calls, level_calls, money_
 from gateway.dataplane.limits.redis_scripts import RedisScripts
 
 if TYPE_CHECKING:
+    from gateway.dataplane.limits.book import Book
     from gateway.dataplane.limits.budget_state import WindowState
-    from gateway.dataplane.limits.local_limiter import LocalLimiter
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
     from gateway.dataplane.limits.types import Claim
 
@@ -28,7 +28,7 @@ class OwnPart:
     def __init__(
         self,
         scripts: RedisScripts,
-        book: LocalLimiter,
+        book: Book,
         *,
         now_us: Callable[[], int],
         monotonic_us: Callable[[], int],
@@ -42,6 +42,7 @@ class OwnPart:
         self.running: dict[str, Claim] = {}  # claims with a lease, by request id
         self._stood: list[WindowState] = []  # what Redis may still say that we hold
         self._ended: list[tuple[str, ResolvedPlan]] = []  # whose end Redis may not have heard of
+        self.before_money: Callable[[], None] = lambda: None  # told ahead of what is absolute
 
     @property
     def version(self) -> int:
@@ -76,6 +77,7 @@ class OwnPart:
 
     def money(self, windows: Iterable[WindowState], *, is_whole: bool = False) -> Iterator[bytes]:
         """Yield the calls that write what is held and unposted in some windows."""
+        self.before_money()
         now_us = self._now_us()
         yield from money_calls(
             self._scripts,

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.dataplane.limits import explain
-from gateway.dataplane.limits.types import Outcome
 
 if TYPE_CHECKING:
+    from gateway.dataplane.limits.book import Book
     from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.encode_plan import EncodedPlan
-    from gateway.dataplane.limits.local_limiter import LocalLimiter
-    from gateway.dataplane.limits.types import Claim
+    from gateway.dataplane.limits.types import Claim, Outcome
 
 
-REFUSED, _ADMITTED = ord("0"), ord("1")
+REFUSED = ord("0")
 
 
-def read_answer(
-    book: LocalLimiter,
-    claim: Claim,
+def read_admitted(
+    book: Book,
+    claims: Sequence[Claim],
     calls: EncodedPlan,
     reply: bytes,
     *,
     monotonic_us: int,
-    wall_us: Callable[[], int],
 ) -> Outcome:
-    """Return the outcome for a claim, and count it in the book if it was admitted."""
+    """Count claims that were admitted together in the book; return the outcome for each."""
     plan, windows = calls.plan, calls.windows
     numbers = calls.answer.unpack_from(reply, 1)
-    leases_at = len(plan.buckets)
-    money_at = leases_at + len(plan.leases)
-    at = money_at + 1
+    at = len(plan.buckets) + len(plan.leases) + 1
     has_warnings = False
     for window in windows:
         others = numbers[at]
@@ -42,11 +38,29 @@ def read_answer(
         if not window.is_hard and window.used >= window.amount:
             has_warnings = True
         at += 2
-    if reply[0] == _ADMITTED:
-        warnings = explain.used_up(windows) if has_warnings else ()
-        # The levels come first, so what stands behind them is not looked at.
-        tightest = book.take(claim, plan, windows, levels=numbers, now_us=monotonic_us)
-        return explain.admitted(tightest, warnings)
+    warnings = explain.used_up(windows) if has_warnings else ()
+    # The levels come first, so what stands behind them is not looked at.
+    tightest = book.take(claims, plan, windows, levels=numbers, now_us=monotonic_us)
+    return explain.admitted(tightest, warnings)
+
+
+def read_refused(
+    book: Book,
+    claim: Claim,
+    calls: EncodedPlan,
+    reply: bytes,
+    *,
+    monotonic_us: int,
+    wall_us: int,
+) -> Outcome:
+    """Return the outcome for a claim that was refused, with the limit that struck."""
+    plan, windows = calls.plan, calls.windows
+    numbers = calls.answer.unpack_from(reply, 1)
+    leases_at = len(plan.buckets)
+    money_at = leases_at + len(plan.leases)
+    for window, others in zip(windows, numbers[money_at + 1 :: 2], strict=True):
+        if others != window.others:
+            window.set_others(int(others))
     levels = list(numbers[:leases_at])
     for bucket, level in zip(plan.buckets, levels, strict=True):
         bucket.level = level
@@ -63,7 +77,7 @@ def read_answer(
             held=held,
             levels=levels,
             counts=[int(number) for number in numbers[leases_at:money_at]],
-            wall_us=wall_us(),
+            wall_us=wall_us,
         )
     finally:
         _set_used(windows, known)

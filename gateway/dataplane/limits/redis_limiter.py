@@ -1,6 +1,6 @@
 """The limiter of many workers: one Lua script a decision, counters shared through Redis.
 
-Each worker keeps a :class:`LocalLimiter` as its book: what it holds and has charged itself, and how
+Each worker keeps a :class:`Book`: what it holds and has charged itself, and how
 the buckets stood when it last heard. Redis holds the same per worker (``held:`` and ``unposted:``
 fields, leases): the sum of all is known to every decision, and a worker can write its part back when
 Redis may have lost it. While Redis is away the book decides, with this worker's share of everything.
@@ -12,33 +12,29 @@ are refused by their epoch.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from hiredis import ReplyError
 
+from gateway.dataplane.limits.book import Book
+from gateway.dataplane.limits.clocks import monotonic_us, wall_us
 from gateway.dataplane.limits.encode_plan import EncodedPlan
-from gateway.dataplane.limits.local_limiter import LocalLimiter, monotonic_us, wall_us
-from gateway.dataplane.limits.membership import WAIT_SECONDS, Membership, Places
+from gateway.dataplane.limits.membership import Membership, Places
 from gateway.dataplane.limits.own_part import OwnPart
-from gateway.dataplane.limits.read_answer import REFUSED, read_answer
+from gateway.dataplane.limits.redis_admit import FEW, Admissions
 from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
+from gateway.dataplane.limits.redis_settle import Settlements
 from gateway.dataplane.limits.redis_top_up import TopUps
-from gateway.dataplane.limits.resp_connection import Haste
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.left_charges import LeftJournal
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
-    from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome, Refusal
+    from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
     from gateway.snapshot.model import Budget, Snapshot
 
 DECISION_SECONDS = 0.1  # Redis answers within it, or is away
-_FEW = 8  # requests that run here; with more, decisions are gathered before they are asked for
-
-# A decision under way: of what, by which calls, at which epoch, and who waits for it.
-_Asked = tuple["Claim", EncodedPlan, int, "asyncio.Future[Outcome]"]
 
 
 class RedisLimiter:
@@ -60,13 +56,12 @@ class RedisLimiter:
         now_us: Callable[[], int] = lambda: 0,
         on_places: Callable[[Places], None] = lambda _: None,
     ) -> None:
-        self._book = LocalLimiter(journal_id, monotonic_us=monotonic_us, wall_us=wall_us)
-        self._monotonic_us = monotonic_us
+        self._book = Book(journal_id, monotonic_us=monotonic_us, wall_us=wall_us)
         self._wall_us = wall_us
         self._now_us = now_us
         self._scripts = RedisScripts(journal_id)
+        self._epoch = self._scripts.epoch
         self._stamp = 0
-        self._open = 0  # claims that were admitted and are not settled
         self._own = OwnPart(
             self._scripts, self._book, now_us=now_us, monotonic_us=monotonic_us, wall_us=wall_us
         )
@@ -78,18 +73,28 @@ class RedisLimiter:
             workers=workers,
             timeout_seconds=decision_seconds,
             now_us=now_us,
-            on_change=self._forget_calls,
+            on_change=self._on_change,
             on_places=on_places,
         )
         self.find_posted = self._book.find_posted
         self.find_connection = lambda: self._membership.connection  # None: Redis is away
+        with_all = (self._book, self._membership, self._scripts)
         self._top_ups = TopUps(
-            self._book,
-            self._membership,
-            self._scripts,
+            *with_all, now_us=now_us, calls_for=self._calls_for, look_after=self._look_after
+        )
+        self._settlements = Settlements(
+            *(*with_all, self._own),
             now_us=now_us,
             calls_for=self._calls_for,
             look_after=self._look_after,
+        )
+        self._own.before_money = self._settlements.flush
+        self._admissions = Admissions(
+            *(*with_all, self._own),
+            clocks=(monotonic_us, wall_us, now_us),
+            calls_for=self._calls_for,
+            look_after=self._look_after,
+            undo=self.undo,
         )
 
     @property
@@ -108,40 +113,24 @@ class RedisLimiter:
 
     async def close(self) -> None:
         """Send what is due, leave the other workers, and let go of the connection."""
+        self._settlements.flush()
         await self._membership.stop()
 
-    async def admit(self, claim: Claim) -> Outcome:
+    def admit(self, claim: Claim) -> Awaitable[Outcome]:
         """Decide on a claim, all or nothing."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._ask_admit(claim, future)
-        try:
-            return await future
-        except BaseException:
-            # Before the answer, which then finds it so; or before this task's turn to see it.
-            if not future.done():
-                future.cancel()
-            elif not future.cancelled() and future.exception() is None:
-                self.undo(claim)
-            raise
+        return self._admissions.ask(claim)
 
     def peek(self, plan: LimitPlan) -> Outcome:
         """Return how a plan stood when this worker last heard, less what has drained since."""
         return self._book.peek(plan)
 
-    def _admit_alone(self, claim: Claim) -> Outcome:
-        outcome = self._book.admit(claim)
-        if claim.state is not None:
-            self._note_admitted(claim, cast("Held", claim.state)[0])
-        return outcome
-
-    def _note_admitted(self, claim: Claim, plan: ResolvedPlan) -> None:
-        self._open += 1
-        if plan.leases:
-            self._own.running[claim.request_id] = claim
-
     def _calls_for(self, plan: ResolvedPlan, started_at_us: int) -> EncodedPlan:
         calls = plan.encoded
-        if isinstance(calls, EncodedPlan) and calls.holds_for(self._stamp, started_at_us):
+        if (
+            isinstance(calls, EncodedPlan)
+            and calls.stamp == self._stamp
+            and calls.starts_us <= started_at_us < calls.ends_us
+        ):
             return calls
         plan.encoded = calls = EncodedPlan(
             plan,
@@ -153,64 +142,6 @@ class RedisLimiter:
             share=self._membership.share,
         )
         return calls
-
-    def _ask_admit(self, claim: Claim, future: asyncio.Future[Outcome]) -> None:
-        connection = self._membership.connection
-        if connection is None:
-            self._answer(claim, future, self._admit_alone(claim))
-            return
-        counters = self._book.counters
-        plan = counters.plans.get(claim.plan) or counters.resolve(claim.plan)
-        calls = self._calls_for(plan, claim.started_at_us)
-        for window in calls.windows:
-            window.pending += 1
-        asked: _Asked = (claim, calls, self._scripts.epoch, future)
-        haste = Haste.GATHERED if self._open > _FEW else Haste.AT_ONCE
-        connection.send(calls.admit(claim, self._now_us()), self._on_admit, asked, haste)
-
-    def _on_admit(self, asked: _Asked, reply: Any) -> None:
-        claim, calls, epoch, future = asked
-        for window in calls.windows:
-            window.pending -= 1
-        if type(reply) is not bytes or reply == STALE:
-            self._own.note_end(claim.request_id, calls.plan)  # what a lost call may have begun
-            if future.cancelled():
-                return
-            self._look_after(epoch, reply)
-            self._ask_admit(claim, future)
-            return
-        if reply[0] == REFUSED and calls.stamp != self._stamp:
-            # By amounts that may be others by now: what struck could not even be named.
-            self._ask_again(claim, future)
-            return
-        outcome = read_answer(
-            self._book,
-            claim,
-            calls,
-            reply,
-            monotonic_us=self._monotonic_us(),
-            wall_us=self._wall_us,
-        )
-        if outcome.refusal is None:
-            self._note_admitted(claim, calls.plan)
-        elif self._is_to_wait(outcome.refusal) and not future.done():
-            asyncio.get_running_loop().call_later(WAIT_SECONDS, self._ask_again, claim, future)
-            return
-        self._answer(claim, future, outcome)
-
-    def _is_to_wait(self, refusal: Refusal) -> bool:
-        """Tell whether a claim on money was refused only because others have yet to write back."""
-        return refusal.is_share and self.is_shared and not self._membership.is_ready
-
-    def _ask_again(self, claim: Claim, future: asyncio.Future[Outcome]) -> None:
-        if not future.done():
-            self._ask_admit(claim, future)
-
-    def _answer(self, claim: Claim, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-        elif outcome.refusal is None:
-            self.undo(claim)
 
     def _look_after(self, epoch: int, reply: Any) -> None:
         """Write everything back, or give Redis up, as an answer without a decision asks for."""
@@ -236,8 +167,12 @@ class RedisLimiter:
         """Put real counts in the place of reserved ones, give back the hold and the lease."""
         if claim.state is None:
             return
-        corrections = (0, input_tokens - claim.input_tokens, output_tokens - claim.output_tokens)
         plan = cast("Held", claim.state)[0]
+        if self._admissions.open > FEW and not plan.leases and self._membership.connection:
+            self._admissions.open -= 1
+            self._settlements.add(claim, input_tokens, output_tokens, charge_nano, journal_point)
+            return
+        corrections = (0, input_tokens - claim.input_tokens, output_tokens - claim.output_tokens)
         self._book.settle(
             claim,
             input_tokens=input_tokens,
@@ -258,22 +193,10 @@ class RedisLimiter:
     def _tell_settled(
         self, claim: Claim, plan: ResolvedPlan, corrections: tuple[int, int, int]
     ) -> None:
-        self._open -= 1
+        self._admissions.open -= 1
         if plan.leases:
             self._own.running.pop(claim.request_id, None)
-        connection = self._membership.connection
-        if connection is None:
-            self._own.note_end(claim.request_id, plan)
-            return
-        calls = self._calls_for(plan, claim.started_at_us)
-        payload = calls.settle(claim.request_id, self._now_us(), corrections, claim.hold_nano)
-        asked = (claim.request_id, plan, self._scripts.epoch)
-        connection.send(payload, self._on_settled, asked, Haste.PATIENT)
-
-    def _on_settled(self, asked: tuple[str, ResolvedPlan, int], reply: Any) -> None:
-        if type(reply) is not int:
-            self._own.note_end(asked[0], asked[1])
-            self._look_after(asked[2], reply)
+        self._settlements.tell(claim, plan, corrections)
 
     def use_snapshot(self, snapshot: Snapshot) -> None:
         """Take changed amounts; what was used stays used."""
@@ -282,6 +205,7 @@ class RedisLimiter:
 
     def use_feed(self, feed: SpendFeed) -> None:
         """Take what the ledger knows; Redis hears its sum before what is no longer unposted."""
+        self._settlements.flush()  # as things stood: the ledger's sum is raised first
         covered = self._book.take_feed(feed)
         if covered is not None:
             self._forget_calls()
@@ -298,3 +222,10 @@ class RedisLimiter:
 
     def _forget_calls(self) -> None:
         self._stamp += 1
+
+    def _on_change(self) -> None:
+        """Encode anew; what has not been told belongs to an epoch that may be over."""
+        if self._scripts.epoch != self._epoch:
+            self._epoch = self._scripts.epoch
+            self._settlements.drop()
+        self._forget_calls()

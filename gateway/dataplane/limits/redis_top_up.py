@@ -10,8 +10,8 @@ from gateway.dataplane.limits.membership import WAIT_SECONDS
 from gateway.dataplane.limits.resp_connection import Haste
 
 if TYPE_CHECKING:
+    from gateway.dataplane.limits.book import Book
     from gateway.dataplane.limits.encode_plan import EncodedPlan
-    from gateway.dataplane.limits.local_limiter import LocalLimiter
     from gateway.dataplane.limits.membership import Membership
     from gateway.dataplane.limits.redis_scripts import RedisScripts
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
@@ -34,7 +34,7 @@ class TopUps:
 
     def __init__(
         self,
-        book: LocalLimiter,
+        book: Book,
         membership: Membership,
         scripts: RedisScripts,
         *,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS, WEIGHT, find_wait_ms
+from gateway.dataplane.limits.taken_ahead import Heat, TakenAhead
 from gateway.dataplane.limits.token_bucket import TokenBucket
+from gateway.snapshot.model import RateLimit
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import BudgetState, WindowState
-    from gateway.snapshot.model import RateLimit
 
 # What each metric costs is looked up by these in (1, input, output, input + output).
 REQUESTS, INPUT, OUTPUT, TOTAL = range(4)
@@ -38,6 +40,37 @@ class LimitBucket(TokenBucket):
         self.limit = limit
         self.metric = METRICS[limit.metric]
         self.change(limit.amount, limit.per_seconds * 1_000_000, share=share)
+
+
+# Stands for a bucket that has no room.
+NO_ROOM: Final = LimitBucket(RateLimit("", "", "", "requests", 0, 1), at_us=0, share=1.0)
+
+
+def weigh(
+    buckets: tuple[LimitBucket, ...], costs: tuple[int, int, int, int], now_us: int
+) -> LimitBucket | None:
+    """Say how full each bucket would be; return the one with the least room left, or NO_ROOM.
+
+    Nothing is taken: ``next_level`` is to become the level. As :meth:`TokenBucket.level_at`, without
+    a call for each.
+    """
+    tightest: LimitBucket | None = None
+    least = inf
+    for bucket in buckets:
+        level, cost = bucket.level, costs[bucket.metric]
+        elapsed_us = now_us - bucket.at_us
+        if elapsed_us > 0:
+            level -= elapsed_us * bucket.amount / bucket.period_us
+            if level < 0.0:  # noqa: PLR1730  (max() is a call)
+                level = 0.0
+        after = level + cost
+        if after > bucket.room and not bucket.has_room(level, cost):
+            return NO_ROOM
+        bucket.next_level = after
+        room = bucket.amount - after
+        if room < least:
+            tightest, least = bucket, room
+    return tightest
 
 
 class ConcurrencyLimit:
@@ -74,10 +107,13 @@ class ResolvedPlan:
         "_current",
         "_ends_us",
         "_starts_us",
+        "ahead",
         "buckets",
         "budgets",
         "encoded",
+        "heat",
         "leases",
+        "request_buckets",
         "token_buckets",
     )
 
@@ -88,10 +124,13 @@ class ResolvedPlan:
         budgets: tuple[BudgetState, ...],
     ) -> None:
         self.buckets = buckets
+        self.request_buckets = tuple(bucket for bucket in buckets if bucket.metric == REQUESTS)
         self.token_buckets = tuple(bucket for bucket in buckets if bucket.metric != REQUESTS)
         self.leases = leases
         self.budgets = budgets
         self.encoded: object = None  # the Redis limiter's own
+        self.ahead: TakenAhead | None = None  # claims to come that were taken already
+        self.heat = Heat()
         # The windows that were looked up last, and the time that is in all of them.
         self._current: tuple[WindowState, ...] = ()
         self._starts_us = self._ends_us = 0
@@ -111,6 +150,13 @@ class ResolvedPlan:
             elif requests is None or room < requests_room:
                 requests, requests_room = bucket, room
         return requests, tokens
+
+    def correct(self, more_input: int, more_output: int, now_us: int) -> None:
+        """Put real counts of tokens in the place of reserved ones."""
+        corrections = (0, more_input, more_output, more_input + more_output)
+        for bucket in self.token_buckets:
+            if corrections[bucket.metric]:
+                bucket.add(corrections[bucket.metric], now_us)
 
     def find_windows(self, started_at_us: int) -> tuple[WindowState, ...]:
         """Return the window of each budget that a request belongs to."""

@@ -9,19 +9,16 @@ needs 60 us of CPU for one call; this one about 10.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, cast
 
 from hiredis import HiredisError, Reader, ReplyError
-from redis.asyncio.connection import SSLConnection, parse_url
 
-GATHER_SECONDS = 0.001
+GATHER_SECONDS = 0.002
 PATIENT_SECONDS = 0.005
 _LATE_LOOP_SECONDS = 0.01
-_MOST_REDIRECTIONS = 3
 _INCOMPLETE = object()
 
 OnReply = Callable[[Any, Any], None]  # context, reply; the reply of a lost connection is None
@@ -33,6 +30,7 @@ class Haste(Enum):
     AT_ONCE = 0  # or with the next answer, at the latest after GATHER_SECONDS
     GATHERED = 1  # at once where nothing was written in the last GATHER_SECONDS, else after them
     PATIENT = 2  # within PATIENT_SECONDS
+    NEXT = 3  # with what is about to be written
 
 
 class RedisAwayError(Exception):
@@ -59,6 +57,7 @@ class RespConnection(asyncio.Protocol):
         self._reader = Reader(notEnoughData=_INCOMPLETE)
         self._transport: asyncio.Transport | None = None
         self._queue: list[bytes] = []
+        self._makers: list[Callable[[], None]] = []  # of calls that are made when they are written
         self._waiting: deque[tuple[OnReply, Any]] = deque()
         self._batches: deque[tuple[int, float]] = deque()  # how many calls each, and sent when
         self._answered = 0  # of the oldest batch
@@ -79,6 +78,8 @@ class RespConnection(asyncio.Protocol):
             return
         self._queue.append(payload)
         self._waiting.append((on_reply, context))
+        if haste is Haste.NEXT:
+            return
         if haste is Haste.PATIENT:
             if self._patience is None:
                 self._patience = self._loop.call_later(PATIENT_SECONDS, self._end_patience)
@@ -94,6 +95,26 @@ class RespConnection(asyncio.Protocol):
         if self._gather is None:
             self._gather = self._loop.call_later(GATHER_SECONDS, self._end_gathering)
 
+    def gather(self, make: Callable[[], None]) -> None:
+        """Have ``make`` called once, where calls are written next: it sends what it has then.
+
+        As soon as a call that is :attr:`Haste.GATHERED`; at once on a connection that has ended.
+        """
+        if self.is_lost:
+            make()
+            return
+        self._makers.append(make)
+        if self._gather is None:
+            waited = self._loop.time() - self._flushed_at
+            if waited >= GATHER_SECONDS:
+                self.flush()
+            else:
+                self._gather = self._loop.call_later(GATHER_SECONDS, self._end_gathering)
+
+    def now(self) -> float:
+        """Return the event loop's time."""
+        return self._loop.time()
+
     def _end_gathering(self) -> None:
         self._gather = None
         self.flush()
@@ -105,7 +126,13 @@ class RespConnection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what is queued."""
         self._is_urgent = False
-        if not self._queue or self._transport is None:
+        if self._transport is None:
+            return
+        if self._makers:
+            makers, self._makers = self._makers, []
+            for make in makers:
+                make()
+        if not self._queue:
             return
         now = self._flushed_at = self._loop.time()
         self._batches.append((len(self._queue), now))
@@ -142,6 +169,9 @@ class RespConnection(asyncio.Protocol):
         self._gather = self._patience = self._watchdog = None
         # First everybody hears that it is gone: whoever asks again is not sent here.
         self._on_lost(reason)
+        makers, self._makers = self._makers, []
+        for make in makers:
+            make()
         while self._waiting:
             on_reply, context = self._waiting.popleft()
             on_reply(context, None)
@@ -199,88 +229,3 @@ class RespConnection(asyncio.Protocol):
 def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
     if not future.done():
         future.set_result(reply)
-
-
-async def connect(
-    url: str, *, timeout_seconds: float, probe_key: bytes, on_lost: Callable[[str], None]
-) -> RespConnection:
-    """Connect to the server that holds ``probe_key``; a cluster's node may name another.
-
-    Raises :class:`RedisAwayError`.
-    """
-    options: dict[str, Any] = dict(parse_url(url))
-    for _ in range(_MOST_REDIRECTIONS):
-        connection = await _open(options, timeout_seconds, on_lost)
-        try:
-            await connection.ask(b"EXISTS", probe_key)
-        except RedisAwayError as error:
-            connection.close(str(error))
-            if not str(error).startswith("MOVED "):
-                raise
-            host, _, port = str(error).split()[2].rpartition(":")
-            options.update(host=host or options.get("host"), port=int(port))
-        except BaseException:
-            connection.close("given up")
-            raise
-        else:
-            return connection
-    raise RedisAwayError("The cluster's nodes name one another.")
-
-
-async def _open(
-    options: dict[str, Any], timeout_seconds: float, on_lost: Callable[[str], None]
-) -> RespConnection:
-    loop = asyncio.get_running_loop()
-
-    def make() -> RespConnection:
-        return RespConnection(timeout_seconds=timeout_seconds, on_lost=on_lost)
-
-    try:
-        async with asyncio.timeout(max(1.0, timeout_seconds)):
-            if "path" in options:
-                _, connection = await loop.create_unix_connection(make, options["path"])
-            else:
-                _, connection = await loop.create_connection(
-                    make,
-                    options.get("host", "localhost"),
-                    options.get("port", 6379),
-                    ssl=_tls_context(options),
-                )
-    except (OSError, TimeoutError) as error:
-        raise RedisAwayError(f"{type(error).__name__}: {error}") from error
-    try:
-        await _log_in(connection, options)
-    except BaseException:
-        connection.close("it was not let in")
-        raise
-    return connection
-
-
-def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """Return how to check the server; None without TLS. The URL's options are redis-py's.
-
-    Raises OSError for a file that cannot be read.
-    """
-    if options.get("connection_class") is not SSLConnection:
-        return None
-    context = ssl.create_default_context(
-        cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path")
-    )
-    if options.get("ssl_cert_reqs") == "none":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    elif str(options.get("ssl_check_hostname", "true")).lower() in {"false", "no", "0"}:
-        context.check_hostname = False
-    if options.get("ssl_certfile"):
-        context.load_cert_chain(
-            options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password")
-        )
-    return context
-
-
-async def _log_in(connection: RespConnection, options: Mapping[str, Any]) -> None:
-    if options.get("password"):
-        login = [options["username"].encode()] if options.get("username") else []
-        await connection.ask(b"AUTH", *login, options["password"].encode())
-    if options.get("db"):
-        await connection.ask(b"SELECT", b"%d" % options["db"])

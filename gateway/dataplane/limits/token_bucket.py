@@ -20,10 +20,21 @@ TOLERANCE = 1e-9
 class TokenBucket:
     """The level of one limit, and when it was that."""
 
-    __slots__ = ("__weakref__", "amount", "at_us", "level", "period_us", "room", "whole")
+    __slots__ = (
+        "__weakref__",
+        "amount",
+        "aside",  # of the room, what is set aside for claims to come
+        "at_us",
+        "level",
+        "next_level",  # of the decision that is being made
+        "period_us",
+        "room",
+        "whole",
+    )
 
     def __init__(self, amount: int, period_us: int, *, at_us: int, share: float = 1.0) -> None:
-        self.level = 0.0
+        self.level = self.next_level = 0.0
+        self.aside = 0
         self.at_us = at_us
         self.change(amount, period_us, share=share)
 
@@ -36,8 +47,14 @@ class TokenBucket:
         self.whole = amount
         self.amount = amount * share
         self.period_us = float(period_us)
+        self.set_aside(0)
+
+    def set_aside(self, cost: int) -> None:
+        """Let nobody have ``cost`` of the room; a negative one gives it back."""
+        self.aside += cost
         # An amount of 0 lets nothing through, not even what costs nothing.
-        self.room = self.amount * (1.0 + TOLERANCE) if amount > 0 else -1.0
+        room = self.amount * (1.0 + TOLERANCE) if self.whole > 0 else -1.0
+        self.room = room - self.aside
 
     def level_at(self, now_us: int) -> float:
         """Return the level at ``now_us``; a clock that stepped back drains nothing."""

@@ -26,7 +26,7 @@ class _Slot:
     def __init__(self, begun_us: int) -> None:
         self.begun_us = begun_us
         self.end = (0, 0)  # behind the latest of its close records
-        self.charges: dict[WindowState, int] = {}
+        self.charges: dict[tuple[WindowState, ...], int] = {}  # to each of these windows
 
 
 class Unposted:
@@ -53,23 +53,23 @@ class Unposted:
             slot = _Slot(now_us)
             slots.append(slot)
         slot.end = journal_point
-        charges = slot.charges
-        for window in windows:
-            charges[window] = charges.get(window, 0) + nano
+        slot.charges[windows] = slot.charges.get(windows, 0) + nano
 
     def take_covered(self, position: tuple[int, int]) -> Iterator[tuple[WindowState, int]]:
         """Drop what lies before ``position``; yield each window and what was charged to it."""
         slots = self._slots
         while slots and slots[0].end <= position:
-            yield from slots.popleft().charges.items()
+            for windows, nano in slots.popleft().charges.items():
+                for window in windows:
+                    yield window, nano
 
     def _coarsen(self) -> None:
         """Make one slot of every two."""
         slots = list(self._slots)
         self._slots.clear()
         for first, second in zip(slots[::2], slots[1::2], strict=False):
-            for window, nano in first.charges.items():
-                second.charges[window] = second.charges.get(window, 0) + nano
+            for windows, nano in first.charges.items():
+                second.charges[windows] = second.charges.get(windows, 0) + nano
             self._slots.append(second)
         if len(slots) % 2:
             self._slots.append(slots[-1])

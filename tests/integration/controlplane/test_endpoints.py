@@ -110,6 +110,13 @@ async def test_prices_are_dated_and_exact(api: ControlApi) -> None:
     assert published[1].cached_input_per_million == "0"
     assert published[1].route_id == route["id"]
     assert Decimal(published[0].input_per_million) == 5
+    await make_route(api, "other")
+    other = await api.post("/prices", route="other", input_per_million="1", output_per_million="1")
+    for name, price in ((SLASHED, second), ("other", other)):
+        held = (await api.get("/prices", route=name, price_book="default"))["data"]
+        assert [one["id"] for one in held] == [price["id"]]
+    await api.refuse("GET", "/prices?route=none", 404)
+    await api.refuse("GET", "/prices?price_book=none", 404)
 
 
 async def test_a_price_in_the_wrong_unit_is_warned_of(api: ControlApi) -> None:
@@ -164,6 +171,7 @@ WRONG_BODIES: list[tuple[str, dict[str, Any], str]] = [
     ("/organizations", {"name": "x", "time_zone": "localtime"}, "time_zone"),
     ("/organizations", {"name": "x", "time_zone": "Factory"}, "time_zone"),
     ("/organizations", {"name": "x", "colour": "red"}, "colour"),
+    ("/organizations", {"name": "x", "c" * 9000: "red"}, "c" * 200 + "…"),
     ("/routes", {"name": "two words", "deployment": "d"}, "name"),
     ("/keys", {"name": "k", "allowed_routes": "all"}, "allowed_routes"),
     ("/keys", {"name": "k", "allowed_routes": ["ok", 5]}, "allowed_routes.1"),
@@ -181,6 +189,7 @@ async def test_wrong_bodies_are_400_and_name_the_field(api: ControlApi) -> None:
         error = await api.refuse("POST", path, 400, json=body)
         assert (path, error["param"]) == (path, param)
         assert error["type"] == "invalid_request_error"
+        assert len(error["message"]) < 500
 
 
 NO_ADDRESSES = [

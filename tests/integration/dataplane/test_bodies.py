@@ -128,6 +128,18 @@ def test_every_shape_of_prompt_passes(
     assert engine.requests[0].line == "POST /v1/completions HTTP/1.1"
 
 
+@pytest.mark.parametrize("model", [b"small", b"alias"])
+def test_integers_written_as_floats_reach_the_engine_as_they_are(
+    answering: DataPlaneProcess, engine: ScriptedEngine, model: bytes
+) -> None:
+    body = b'{"model":"%b","messages":[],"max_tokens":100.0,"n":1e0,"seed":7.0}' % model
+    assert answering.post(body).status_code == 200
+    sent, got = raw_members(body), raw_members(engine.requests[0].body)
+    assert {**sent, "model": got["model"]} == got
+    refused = answering.post(body.replace(b"100.0", b"100.5"))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_tokens")
+
+
 def test_case_73_nothing_in_a_request_chooses_where_it_goes(
     answering: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.factories.engine_replies import (
     STREAM_HEAD,
     answer,
     chunk,
+    encode,
     event,
     piece,
     stream,
@@ -103,6 +105,43 @@ def test_case_11_an_error_in_the_shape_of_a_chunk(
     got = Streamed(plane)
     assert got.error["message"] == "provider gone"
     assert got.close.status is RequestStatus.TRUNCATED
+
+
+@pytest.mark.parametrize("model", ["small", "alias"])
+@pytest.mark.parametrize("value", [None, False, {}, "", 0, [], True], ids=str)
+def test_an_error_that_is_none_is_none(
+    plane: DataPlaneProcess, engine: ScriptedEngine, value: Any, model: str
+) -> None:
+    told = encode({"error": value})[1:-1]
+    events = [each.replace(b"}]", b"}]," + told, 1) for each in answer(["Ha", "llo"], prompt=4)]
+    assert told in events[1]
+    engine.reply(stream(*events))
+    got = Streamed(plane, model=model)
+    assert (got.text, got.is_done) == ("Hallo", True)
+    assert all(each["error"] == value for each in got.chunks)
+    assert (got.close.status, got.close.usage) == (RequestStatus.COMPLETED, counts(4, 2))
+
+
+ERROR_EVENTS: list[tuple[bytes, str]] = [
+    (event({"error": "plain words"}), "plain words"),
+    (event({"id": "chatcmpl-1", "error": "plain words", "choices": None}), "plain words"),
+    (event({"object": "error", "message": "old shape", "error": None, "code": 500}), "old shape"),
+    (event({"error": {"message": "odd code", "code": 5.5, "param": []}}), "odd code"),
+    (event({"error": {"message": "odd usage"}, "usage": 5}), "odd usage"),
+    (event({"error": {"message": {}}}), "The engine failed inside the reply."),
+    (b"event: error\n" + event({"message": "named so", "choices": 5}), "named so"),
+    (b"event: error\ndata: Traceback\n\n", "The engine failed inside the reply."),
+]
+
+
+@pytest.mark.parametrize(("sent", "message"), ERROR_EVENTS, ids=lambda value: str(value)[:60])
+def test_case_11_every_shape_of_an_error(
+    plane: DataPlaneProcess, engine: ScriptedEngine, sent: bytes, message: str
+) -> None:
+    engine.reply(stream(chunk("Hallo", counts=usage(4, 1)), sent, DONE))
+    got = Streamed(plane)
+    assert (got.error["message"], got.error["code"]) == (message, "engine_failed")
+    assert (got.close.status, got.close.usage) == (RequestStatus.TRUNCATED, counts(4, 1))
 
 
 def test_case_11_silence_past_the_idle_timeout(

@@ -25,6 +25,7 @@ from tests.factories.engine_replies import (
     chunk,
     piece,
     stream,
+    total_chunk,
     usage,
     whole,
 )
@@ -251,6 +252,36 @@ def test_a_stream_ends_when_its_money_does(paid: DataPlaneProcess, engine: Scrip
     assert paid.chat(max_tokens=500).status_code == 402
 
 
+@pytest.mark.parametrize("key", ["", '"usage":null,'])
+def test_a_stream_that_is_counted_at_its_end_holds_what_it_has_produced(
+    paid: DataPlaneProcess, engine: ScriptedEngine, key: str
+) -> None:
+    """It is not ended, for nobody could say what it costs so far; others are refused in time."""
+    # 1000 output tokens, of which 256 are held for each choice until it is known to be longer.
+    secret = publish_stranger(paid, budget("0.01", scope_id=f"key_late{len(key)}"))
+    gate = threading.Event()
+    words = [chunk("w ").replace(b'"choices"', key.encode() + b'"choices"') for _ in range(800)]
+    end = [chunk(finish="stop"), total_chunk(10, 1200), b"data: [DONE]\n\n"]
+    engine.reply(STREAM_HEAD + piece(b"".join(words)), Gate(gate), stream(*end)[len(STREAM_HEAD) :])
+    chat = partial(paid.chat, secret=secret)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(chat, stream=True, stream_options={"include_usage": True})
+
+        def held() -> Decimal:
+            refused = chat(n=3)  # three times 256
+            assert refused.status_code == 402
+            return Decimal(refused.json()["error"]["budget"]["held"])
+
+        wait_for(lambda: len(engine.requests) == 1, "it is at the engine", 10)
+        wait_for(lambda: held() >= 800 * OUTPUT, "it holds what it has produced", 10)
+        gate.set()
+        reply = running.result()
+    assert reply.text.endswith("data: [DONE]\n\n")
+    close = paid.close_of(reply)
+    assert (close.status, close.usage.output_tokens) == (RequestStatus.COMPLETED, 1200)
+    assert chat(max_tokens=100).status_code == 402
+
+
 def test_a_long_stream_with_money_is_topped_up(
     paid: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:
@@ -264,7 +295,7 @@ def test_a_long_stream_with_money_is_topped_up(
 def test_a_stream_without_money_is_refused_before_it_begins(
     paid: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:
-    publish(paid, budget("0.0001"))
+    publish(paid, budget("0.000001"))
     engine.reply(stream(*answer(["x"])))
     assert paid.chat(stream=True).status_code == 402
     assert engine.requests == []

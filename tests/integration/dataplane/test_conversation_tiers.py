@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from gateway.dataplane.conversation_tiers import ConversationTiers
 from gateway.dataplane.limits.redis_scripts import STATE
-from gateway.dataplane.limits.resp_connection import RespConnection, connect
+from gateway.dataplane.limits.resp_connect import connect
+from gateway.dataplane.limits.resp_connection import RespConnection
 from gateway.dataplane.shared_tiers import SharedTiers, conversation_key
 from routing.complexity.tier_memory import FORGET_SECONDS, TierMemory
 from routing.complexity.tier_policy import Remembered

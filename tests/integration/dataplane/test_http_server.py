@@ -129,6 +129,7 @@ def test_headers_over_the_limit_are_a_431(plane: DataPlaneProcess) -> None:
     for line in (
         b"a: " + b"b" * 70_000 + b"\r\n",
         b"".join(b"h%d: v\r\n" % n for n in range(9000)),
+        b"x-again: and again\r\n" * 4000,
     ):
         reply = exchange(plane, b"GET /health HTTP/1.1\r\nhost: x\r\n" + line + b"\r\n")
         assert reply.startswith(b"HTTP/1.1 431 "), reply[:200]

@@ -287,8 +287,8 @@ def test_a_killed_owner_frees_the_key(
     pid = owner_pid(plane)
     with redis.Redis.from_url(valkey_url) as server:
         wait_for(
-            lambda: len(list(server.scan_iter("{forebay}:once:*"))) == 2,
-            "the owner and what it has so far, in Redis",
+            lambda: len(list(server.scan_iter("{forebay}:once:*:*"))) == 1,
+            "what the owner has so far, in Redis",
         )
     os.kill(pid, signal.SIGSTOP)  # who comes now is served by the other worker
     try:
@@ -307,18 +307,40 @@ def test_a_killed_owner_frees_the_key(
     assert plane.close_of(again).status is RequestStatus.COMPLETED
 
 
-def test_many_workers_make_one_call(two_workers: DataPlaneProcess, engine: ScriptedEngine) -> None:
-    engine.reply(Pause(0.3), whole(chat_reply("Once.")))
+def ask_many(plane: DataPlaneProcess, times: int) -> set[bytes]:
+    """Ask the same on connections of their own, so that both workers are met; return what came."""
 
-    def ask(_: int) -> bytes:  # each on a connection of its own, so that both workers are met
+    def ask(_: int) -> bytes:
         with httpx.Client(trust_env=False, timeout=20) as client:
             return client.post(
-                two_workers.url + "/v1/chat/completions",
+                plane.url + "/v1/chat/completions",
                 json=BODY,
                 headers={**bearer("fb-test-good"), "idempotency-key": "k"},
             ).content
 
-    with ThreadPoolExecutor(20) as pool:
-        assert len(set(pool.map(ask, range(20)))) == 1
+    with ThreadPoolExecutor(times) as pool:
+        return set(pool.map(ask, range(times)))
+
+
+def test_many_workers_make_one_call(two_workers: DataPlaneProcess, engine: ScriptedEngine) -> None:
+    engine.reply(Pause(0.3), whole(chat_reply("Once.")))
+    assert len(ask_many(two_workers, 20)) == 1
+    assert len(engine.requests) == 1
+    assert len(two_workers.closes) == 1
+
+
+def test_an_emptied_redis_makes_no_second_call(
+    two_workers: DataPlaneProcess, engine: ScriptedEngine, valkey_url: str
+) -> None:
+    gate = threading.Event()
+    engine.reply(Gate(gate), whole(chat_reply("Once.")))
+    with ThreadPoolExecutor(2) as pool, redis.Redis.from_url(valkey_url) as server:
+        first = pool.submit(ask_many, two_workers, 1)
+        wait_for(lambda: len(engine.requests) == 1, "it runs")
+        server.flushall()
+        later = pool.submit(ask_many, two_workers, 10)
+        wait_for(lambda: bool(list(server.scan_iter("{forebay}:once:*"))), "its key is back")
+        gate.set()
+        assert first.result() == later.result()
     assert len(engine.requests) == 1
     assert len(two_workers.closes) == 1

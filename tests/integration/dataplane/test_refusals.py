@@ -215,7 +215,45 @@ def test_403_for_a_route_of_others(refusing: DataPlaneProcess) -> None:
 def test_404_for_an_unknown_model(refusing: DataPlaneProcess, model: str) -> None:
     error = check_error(refusing.chat(model=model), 404, "invalid_request_error")
     assert (error["code"], error["param"]) == ("model_not_found", "model")
-    assert len(error["message"]) < 2000
+
+
+LONG = "x" * 9000
+CUT = LONG[:200] + "…"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        (
+            "POST",
+            "chat/completions",
+            {**GOOD, "model": LONG},
+            f"The model '{CUT}' does not exist.",
+        ),
+        ("GET", f"models/{LONG}", None, f"The model '{CUT}' does not exist."),
+        ("GET", f"images/{LONG}", None, f"There is nothing at {f'/v1/images/{LONG}'[:200]}…."),
+        (
+            "PUT",
+            f"models/{LONG}",
+            None,
+            f"PUT is not allowed on {f'/v1/models/{LONG}'[:200]}….",
+        ),
+        (
+            "POST",
+            "embeddings",
+            {"model": "small", "input": "x", "encoding_format": f"a'{LONG}"},
+            f'Invalid enum value "a\'{LONG[:198]}…" - at `$.encoding_format`.',
+        ),
+    ],
+    ids=["model", "model in a path", "path", "method", "value"],
+)
+def test_no_more_than_the_beginning_of_what_was_given_is_repeated(
+    refusing: DataPlaneProcess, method: str, path: str, body: Any, message: str
+) -> None:
+    headers = {"authorization": f"Bearer {SECRET}"}
+    url = f"{refusing.url}/v1/{path}"
+    reply = refusing.client.request(method, url, headers=headers, json=body)
+    assert reply.json()["error"]["message"] == message
 
 
 @pytest.mark.parametrize(

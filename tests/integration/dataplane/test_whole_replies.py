@@ -186,7 +186,12 @@ def test_a_cut_answer_is_a_502(
 
 
 @pytest.mark.parametrize(
-    "more", [{"error": None}, {"error": {}, "x": 1}, {"x_error": {"error": 1}}]
+    "more",
+    [
+        *({"error": value} for value in (None, False, {}, "", 0, [], True)),
+        {"x_error": {"error": 1}},
+    ],
+    ids=str,
 )
 def test_an_answer_that_speaks_of_errors_is_an_answer(
     plane: DataPlaneProcess, engine: ScriptedEngine, more: dict[str, Any]
@@ -213,6 +218,16 @@ def test_an_interim_reply_is_passed_over(plane: DataPlaneProcess, engine: Script
         whole(chat_reply()),
     )
     assert plane.chat().status_code == 200
+
+
+@pytest.mark.parametrize("endless", [b"x: y\r\n", b"x: " + b"y" * 1000])
+def test_a_head_without_an_end_is_not_gathered_for_ever(
+    plane: DataPlaneProcess, engine: ScriptedEngine, endless: bytes
+) -> None:
+    many = endless * (600_000 // len(endless))
+    engine.reply(b"HTTP/1.1 200 OK\r\n" + many, Hang())
+    reply = plane.chat()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_reply_malformed")
 
 
 ENGINE_ERRORS: list[tuple[bytes, int, str]] = [
@@ -254,7 +269,25 @@ ENGINE_ERRORS: list[tuple[bytes, int, str]] = [
     (error_reply("max_tokens is too large", 200, code=400), 400, "max_tokens is too large"),
     (whole({"error": "plain words"}), 502, "plain words"),
     (whole({"object": "error", "message": "old shape"}), 502, "old shape"),
+    (whole({"object": "error", "message": "old shape", "code": 400}), 400, "old shape"),
+    (whole({"object": "error", "message": "old shape", "error": False}), 502, "old shape"),
+    (whole({"object": "error", "message": "old shape", "error": False}, 400), 400, "old shape"),
+    (whole({"error": {"message": "odd code", "code": 5.5}}, 400), 400, "odd code"),
+    (whole(b'{"error": { }, "detail": "plain words"}', 400), 400, "plain words"),
+    (
+        whole({"object": "error", "message": "Soon.", "type": "ServiceUnavailableError"}, 503),
+        503,
+        "The engine takes no requests at the moment: Soon.",
+    ),
 ]
+
+
+def test_an_engines_words_are_shortened(plane: DataPlaneProcess, engine: ScriptedEngine) -> None:
+    long = "x" * 9000
+    engine.reply(error_reply(long, 400, param=long, code=long))
+    error = plane.chat().json()["error"]
+    assert error["message"] == long[:2000] + "…"
+    assert error["param"] == error["code"] == long[:200] + "…"
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from backends.write_queue import WriteQueue
 from gateway.dataplane.answer import error_answer
 from gateway.dataplane.http.exchange import ClientLeftError, HttpExchange
 from gateway.dataplane.http.server import HttpServer
 from gateway.dataplane.idempotency.local_store import LocalStore
+from gateway.dataplane.idempotency.redis_items import MEMORY_KEY
 from gateway.dataplane.idempotency.redis_store import RedisStore
 from gateway.dataplane.idempotency.serve_once import Idempotency
 from gateway.dataplane.idempotency.store import IdempotencyLimits, IdempotencyStore
 from gateway.errors import ApiError
+from gateway.up.valkey import EmbeddedValkey, find_valkey_program
 
 Run = Callable[[HttpExchange], Awaitable[None]]
 PATH = "/v1/chat/completions"
@@ -140,6 +144,26 @@ async def run_workers(*stores: IdempotencyStore) -> AsyncIterator[Workers]:
 
 
 MakeWorkers = Callable[..., Any]
+
+
+@pytest.fixture
+def valkey_url(valkey_url: str) -> str:
+    """Return the address of a Valkey that has been there for long: claims wait for nobody."""
+    with redis.Redis.from_url(valkey_url) as server:
+        server.set(MEMORY_KEY, "1")
+    return valkey_url
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
+    """Return a Valkey that the test may kill."""
+    program = find_valkey_program(None)
+    if program is None:
+        pytest.skip("no Valkey wheel for this platform")
+    server = EmbeddedValkey(tmp_path / "valkey", program=program)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(params=["local", "redis"])

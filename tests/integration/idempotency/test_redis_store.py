@@ -7,17 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from gateway.dataplane.idempotency.redis_items import Seal
-from gateway.dataplane.idempotency.redis_publisher import LEASE_SECONDS
+from gateway.dataplane.idempotency.redis_entry import LEASE_SECONDS
+from gateway.dataplane.idempotency.redis_items import MEMORY_KEY, Seal
 from gateway.dataplane.idempotency.redis_store import CLAIM_SECONDS, RedisStore
 from gateway.dataplane.idempotency.store import IdempotencyLimits, once_request
-from gateway.up.valkey import EmbeddedValkey, find_valkey_program
+from gateway.up.valkey import EmbeddedValkey
 from tests.fixtures.processes import REPOSITORY
 from tests.integration.idempotency.conftest import PATH, Workers, run_workers, wait_for
 from tests.integration.idempotency.replies import DONE, GatedStream, whole
@@ -39,20 +38,9 @@ def server(valkey_url: str) -> Iterator[redis.Redis]:
 
 
 def read_keys(server: redis.Redis) -> dict[str, int]:
-    """Return each key with how many milliseconds it has to live."""
-    return {key.decode(): server.pttl(key) for key in server.scan_iter()}  # type: ignore[misc]
-
-
-@pytest.fixture
-def own_valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    """Return a Valkey that the test may kill."""
-    program = find_valkey_program(None)
-    if program is None:
-        pytest.skip("no Valkey wheel for this platform")
-    server = EmbeddedValkey(tmp_path / "valkey", program=program)
-    server.start()
-    yield server
-    server.stop()
+    """Return each key of a request with how many milliseconds it has to live."""
+    keys = [key.decode() for key in server.scan_iter()]  # type: ignore[misc]
+    return {key: server.pttl(key) for key in keys if key != MEMORY_KEY}  # type: ignore[misc]
 
 
 async def test_keys_share_a_hash_tag_and_all_expire(valkey_url: str, server: redis.Redis) -> None:
@@ -60,7 +48,7 @@ async def test_keys_share_a_hash_tag_and_all_expire(valkey_url: str, server: red
     async with run_workers(*two_stores(valkey_url, retention_seconds=60.0)) as workers:
         workers.run(stream.run)
         async with workers.stream(workers.first) as owner:
-            await wait_for(lambda: server.dbsize() == 2, "owner and reply")
+            await wait_for(lambda: len(read_keys(server)) == 2, "owner and reply")
             running = read_keys(server)
             stream.gate.set()
             await owner.aread()
@@ -70,13 +58,14 @@ async def test_keys_share_a_hash_tag_and_all_expire(valkey_url: str, server: red
         assert set(read_keys(server)) == set(running)
     assert len({key.partition("{")[2].partition("}")[0] for key in running}) == 1
     assert all(key.startswith("{forebay}:once:") for key in running)
+    assert server.ttl(MEMORY_KEY) > 60
 
 
 async def test_nothing_in_redis_can_be_read(valkey_url: str, server: redis.Redis) -> None:
     async with run_workers(*two_stores(valkey_url)) as workers:
         workers.run(whole(b'{"answer":"a very private thing"}'))
         await workers.post(workers.first, key="order-66", body=b'{"q":"a private question"}')
-        await wait_for(lambda: server.dbsize() == 2, "owner and reply")
+        await wait_for(lambda: len(read_keys(server)) == 2, "owner and reply")
         dumps = b"".join(server.dump(key) or b"" for key in server.scan_iter())  # type: ignore[operator]
         for each in (b"private", b"answer", b"order-66", b"proj_1", b"content-type"):
             assert each not in dumps
@@ -131,10 +120,11 @@ async def test_a_lost_owner_is_a_502_before_the_first_byte(
         workers.run(wait)
         stream.gate.set()
         owner = asyncio.create_task(workers.post(workers.first))
-        await wait_for(lambda: server.dbsize() == 1, "the key is claimed")
+        await wait_for(lambda: len(read_keys(server)) == 1, "the key is claimed")
         late = asyncio.create_task(workers.post(workers.other))
         await wait_for(lambda: bool(workers.other.store._follower._followed), "it follows")  # type: ignore[attr-defined]
-        server.flushall()  # Redis loses its memory: nobody can say who owns what
+        [key] = read_keys(server)
+        server.hset(key, "owner", "f" * 32)  # another worker has it, whatever happened
         reply = await late
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "idempotent_owner_lost")
         gate.set()
@@ -175,13 +165,13 @@ async def test_a_slow_redis_counts_as_away(valkey_url: str, server: redis.Redis)
     async with run_workers(*two_stores(valkey_url)) as workers:
         workers.run(whole())
         await workers.post(workers.first, key="warm")
-        server.flushall()
+        server.delete(*read_keys(server))
         server.client_pause(600)
         began_at = time.monotonic()
         assert (await workers.post(workers.first)).status_code == 200
         assert time.monotonic() - began_at < CLAIM_SECONDS + 0.15
         await asyncio.sleep(0.7)  # then the claim is made, for nobody: the key must be given back
-        await wait_for(lambda: server.dbsize() == 0, "the key is free")
+        await wait_for(lambda: len(read_keys(server)) == 0, "the key is free")
         await wait_for(lambda: workers.first.store._probe is None, "Redis is back")  # type: ignore[attr-defined]
 
 
@@ -190,7 +180,7 @@ async def test_scripts_may_be_flushed(valkey_url: str, server: redis.Redis) -> N
         stream = GatedStream()
         workers.run(stream.run)
         async with workers.stream(workers.first) as owner:
-            await wait_for(lambda: server.dbsize() == 2, "owner and reply")
+            await wait_for(lambda: len(read_keys(server)) == 2, "owner and reply")
             server.script_flush()
             stream.gate.set()
             await owner.aread()
@@ -204,7 +194,7 @@ async def test_what_a_worker_keeps_in_redis_is_bounded(
         workers.run(whole(b"x" * 20 * KIB))
         for number in range(12):
             await workers.post(workers.first, key=f"key-{number}")
-        await wait_for(lambda: server.dbsize() == 2 * 5, "five replies of 20 KiB are kept")
+        await wait_for(lambda: len(read_keys(server)) == 2 * 5, "five replies of 20 KiB are kept")
         assert workers.first.store._local.held_bytes < 100 * KIB  # type: ignore[attr-defined]
         runs = workers.runs
         assert REPLAY in (await workers.post(workers.other, key="key-11")).headers
@@ -227,7 +217,7 @@ async def fill_and_evict(workers: Workers, server: redis.Redis) -> None:
     """Have a reply kept, then delete its items as an eviction policy would."""
     workers.run(whole())
     await workers.post(workers.first)
-    await wait_for(lambda: server.dbsize() == 2, "owner and reply")
+    await wait_for(lambda: len(read_keys(server)) == 2, "owner and reply")
     [reply] = [key for key in server.scan_iter() if server.type(key) == b"list"]
     await wait_for(lambda: server.pttl(reply) > LEASE_SECONDS * 1000, "it is kept")
     server.delete(reply)

@@ -3,143 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
 from backends.http_pool import Endpoint
-from backends.vllm.ask import ask
 from backends.vllm.model_list import EngineFacts
 from backends.write_queue import WriteQueue
 from gateway.snapshot.model import BreakerPolicy
 from routing import replica_watch
 from routing.load_view import LoadView
 from routing.prober import PROBES_PER_SECOND, Prober
-from routing.replica_watch import ProbeTimes, ReplicaWatch
+from routing.replica_watch import ProbeTimes
 from routing.types import ReplicaState as State
-from routing.types import RequestShape
-
-METRICS = b"""vllm:num_requests_running{engine="0"} 3.0
-vllm:num_requests_waiting{engine="0"} 1.0
-vllm:kv_cache_usage_perc{engine="0"} 0.5
-vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0
-vllm:lora_requests_info{max_lora="1",running_lora_adapters="poet",waiting_lora_adapters=""} 9.0
-"""
-MODELS = json.dumps(
-    {"data": [{"id": "m", "max_model_len": 4096}, {"id": "poet", "parent": "m"}]}
-).encode()
-QUICK = ProbeTimes(interval_seconds=0.02, timeout_seconds=0.25)
-
-
-class Engine:
-    """An engine by the page; a path that is not there is 404, None hangs."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, tuple[int, bytes] | None] = {
-            "/health": (200, b""),
-            "/metrics": (200, METRICS),
-            "/v1/models": (200, MODELS),
-        }
-        self.asked: list[str] = []
-        self.connections = 0
-        self.port = 0
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.add(writer)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                path = head.split()[1].decode()
-                self.asked.append(path)
-                page = self.pages.get(path, (404, b"{}"))
-                if page is None:
-                    await reader.read()
-                    return
-                status, body = page
-                writer.write(
-                    b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
-                )
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.close()
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_true():  # noqa: ASYNC110 - what is looked at sets no event
-            await asyncio.sleep(0.005)
-
-
-class Probed:
-    """An engine, its view, and the prober that watches it."""
-
-    def __init__(
-        self, engine: Engine, times: ProbeTimes, *, wants_sleep_state: bool, model: str | None
-    ) -> None:
-        self.engine = engine
-        self.facts: list[EngineFacts] = []
-        self.view = LoadView("rep_1", BreakerPolicy())
-        self.prober = Prober(times)
-        writes = WriteQueue(asyncio.get_running_loop())
-        url = f"http://127.0.0.1:{engine.port}"
-        self.endpoint = Endpoint(url, connect_timeout_seconds=1.0, writes=writes)
-        self.lines = Endpoint(url, connect_timeout_seconds=1.0, writes=writes)  # of requests
-        self.watch: ReplicaWatch = self.prober.watch(
-            "rep_1",
-            self.endpoint,
-            self.view,
-            wants_sleep_state=wants_sleep_state,
-            on_facts=self.facts.append,
-            model=model,
-            lines=self.lines,
-        )
-
-    async def until_state(self, state: State) -> None:
-        await until(lambda: self.view.state is state)
-
-    async def until_probed(self, times: int = 1) -> None:
-        """Wait for whole probes that begin from now on."""
-        for _ in range(times + 1):
-            before = self.view.probed_at
-            await until(lambda before=before: self.view.probed_at != before)  # type: ignore[misc]
-
-
-@asynccontextmanager
-async def probed(
-    engine: Engine,
-    times: ProbeTimes = QUICK,
-    *,
-    wants_sleep_state: bool = False,
-    model: str | None = None,
-) -> AsyncIterator[Probed]:
-    await engine.start()
-    found = Probed(engine, times, wants_sleep_state=wants_sleep_state, model=model)
-    found.prober.start()
-    try:
-        yield found
-    finally:
-        await found.prober.close()
-        found.endpoint.close()
-        found.lines.close()
-        await engine.stop()
+from tests.fixtures.probed_engine import MODELS, Engine, probed, until
 
 
 async def test_what_an_engine_says_is_in_its_view() -> None:
@@ -202,35 +78,6 @@ async def test_it_dies_and_comes_back_loading() -> None:
         it.engine.pages["/health"] = (200, b"")
         await until(lambda: it.view.state in (State.READY, State.SATURATED))
         await until(lambda: it.facts[-1].models == ("new",))
-
-
-async def test_a_slow_health_check_fails_only_who_serves_nothing() -> None:
-    engine = Engine()
-    async with probed(engine, ProbeTimes(0.02, 0.03)) as it:
-        await it.until_probed()
-        engine.pages["/health"] = None
-        for _ in range(6):
-            await it.until_probed()
-            it.watch.note_success()
-        assert it.view.state is not State.FAILED
-        await it.until_state(State.FAILED)
-        it.watch.note_success()
-        assert it.view.state is State.READY
-
-
-async def test_a_slow_health_check_fails_nobody_whose_requests_get_something() -> None:
-    engine = Engine()
-    async with probed(engine, ProbeTimes(0.02, 0.1)) as it:
-        await it.until_probed()
-        it.view.begin(RequestShape(1, 1), 0.0).first_token(0.0)  # a stream
-        engine.pages["/health"] = None
-        for _ in range(40):
-            await ask(it.lines, "GET", "/metrics", timeout_seconds=5.0)
-            await asyncio.sleep(0.01)
-        assert it.view.state is not State.FAILED
-        asked = engine.asked.count("/health")
-        await it.until_state(State.FAILED)  # nothing more comes on the stream
-        assert engine.asked.count("/health") <= asked + 3
 
 
 async def test_loading_is_not_ready_although_models_are_listed() -> None:

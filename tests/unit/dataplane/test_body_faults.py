@@ -43,7 +43,18 @@ def test_whole_characters_pass(whole: bytes) -> None:
 
 def test_what_is_no_utf_8() -> None:
     assert "is not UTF-8 at byte 51" in refuse(BEGIN + b"\xff" + ENDS[0])
-    assert refuse((BEGIN + ENDS[0]).decode().encode("utf-16")).startswith("The body is UTF-16")
+
+
+@pytest.mark.parametrize("order", ["", "-le", "-be"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_another_encoding_is_called_by_its_name(encoding: str, order: str) -> None:
+    body = (BEGIN + b"\xc3\xbc" + ENDS[0]).decode()
+    said = f"The body is {encoding.upper()}; JSON must be UTF-8."
+    assert refuse(body.encode(encoding + order)) == said
+    assert refuse(("\ufeff" + body).encode(encoding + order)) == said
+    for short in ("{", "{}"):
+        assert "UTF-8" in refuse(short.encode(encoding))
+    assert "UTF-" not in refuse(b'{\0"model":"m"}')
 
 
 def test_a_byte_order_mark_is_no_fault_of_a_body_that_stays_here() -> None:

@@ -31,7 +31,13 @@ class Held:
         for view, state in zip(self.views, states, strict=True):
             view.state = state
         watch = SimpleNamespace(is_asleep_inside=False, is_silent=self.is_silent)
-        self.replica = SimpleNamespace(id="rep_0", view=self.views[0], watch=watch)
+        self.given_up: list[None] = []
+        self.replica = SimpleNamespace(
+            id="rep_0",
+            view=self.views[0],
+            watch=watch,
+            endpoint=SimpleNamespace(give_up_connecting=lambda: self.given_up.append(None)),
+        )
         budget = RetryBudget(self.retry_share, 0.0)
         self.fleet = SimpleNamespace(views=self.views, retry_budget=budget)
         self.route = SimpleNamespace(fleet=self.fleet)
@@ -84,9 +90,22 @@ def test_a_fallback_takes_those_of_a_fleet_that_is_down() -> None:
 
 def test_streams_that_have_begun_and_last_attempts_are_left() -> None:
     held = Held(others=(ReplicaState.READY,) * 4)
-    for fields in ({"first_token_at_us": 5}, {"attempts": 3}, {"connection": None}):
+    for fields in ({"first_token_at_us": 5}, {"attempts": 3}):
         request = held.request()
         for name, value in fields.items():
             setattr(request, name, value)
         take_back([request], 1.0)
     assert not held.aborted
+
+
+def test_who_still_connects_goes_on_for_free_where_another_is_there() -> None:
+    def give_up(held: Held) -> int:
+        request = held.request()
+        request.connection = None
+        take_back([request], 1.0)
+        assert not held.aborted
+        return len(held.given_up)
+
+    assert give_up(Held(retry_share=0.0)) == 1
+    assert give_up(Held(others=())) == 0
+    assert give_up(Held(is_silent=False)) == 0

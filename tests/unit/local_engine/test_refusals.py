@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.local.errors import ApiError
+from backends.local.errors import ApiError, UnknownModelError
 from backends.local.json_schema_subset import UnsupportedSchemaError, check_schema
 from backends.local.prompts import chat_prompt, completion_prompts
 from backends.local.read_body import parse_body
@@ -335,3 +335,11 @@ def test_a_schema_nested_too_deep_is_refused() -> None:
         schema = {"type": "array", "items": schema}
     with pytest.raises(UnsupportedSchemaError, match="too large"):
         check_schema(schema)
+
+
+def test_what_was_sent_is_not_repeated_in_full() -> None:
+    long = "x" * 9000
+    assert len(str(UnknownModelError(long, "m"))) == 2001
+    refused = refusal({"n": 10**900})
+    assert len(str(refused)) < 2002
+    assert len(refusal({"logit_bias": {long: "a"}}).param or "") == 2001

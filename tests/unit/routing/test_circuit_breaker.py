@@ -149,3 +149,17 @@ def test_new_limits_hold_from_the_next_failure_on() -> None:
     breaker.set_limits(BreakerPolicy(failures=10, failure_share=2.0))
     fail(breaker, 0.0)
     assert breaker.is_allowing(0.0)
+
+
+def test_tripping_opens_it_whatever_its_counts_and_only_once() -> None:
+    breaker = CircuitBreaker(NEVER_BY_SHARE)
+    before = breaker.begin(1.0)
+    breaker.trip(1.0)
+    assert breaker.state_at(2.9) is BreakerState.OPEN
+    breaker.trip(2.0)
+    assert breaker.state_at(3.0) is BreakerState.HALF_OPEN
+    breaker.fail(before, 3.0)  # an attempt from before says nothing
+    trial = breaker.begin(3.0)
+    assert not breaker.is_allowing(3.0)
+    breaker.fail(trial, 4.0)
+    assert breaker.state_at(7.9) is BreakerState.OPEN

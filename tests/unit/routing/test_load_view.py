@@ -107,3 +107,28 @@ def test_the_older_an_average_the_less_it_keeps() -> None:
         view.begin(SHAPE, second_at).first_token(second_at + 3.0)
     assert soon.ttft == pytest.approx(1.4, abs=0.2)
     assert late.ttft == pytest.approx(3.0, abs=0.01)
+
+
+def test_how_long_somebody_waits_is_from_the_first_who_found_nobody_waiting() -> None:
+    view = make_view()
+    first = view.begin(SHAPE, 1.0)
+    view.begin(SHAPE, 2.0)
+    first.first_token(3.0)
+    assert view.waiting_since == 1.0
+    view.begin(SHAPE, 4.0).end(5.0, Outcome.NOTHING)
+    assert view.waiting_since == 1.0
+    other = make_view()
+    other.begin(SHAPE, 1.0).first_token(2.0)
+    other.begin(SHAPE, 3.0)
+    assert other.waiting_since == 3.0
+
+
+def test_the_time_for_a_token_of_a_prompt_is_learned_where_the_prompt_is_known() -> None:
+    view = make_view()
+    view.begin(RequestShape(0, 0), 0.0).first_token(9.0)
+    view.begin(SHAPE, 0.0, cached_tokens=1000).first_token(9.0)
+    assert view.seconds_a_token is None
+    view.begin(SHAPE, 0.0).first_token(2.0)
+    assert view.seconds_a_token == pytest.approx(0.002)
+    view.begin(SHAPE, 0.0).first_token(4.0)
+    assert view.seconds_a_token == pytest.approx(0.0024)

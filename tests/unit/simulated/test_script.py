@@ -93,3 +93,11 @@ def test_prompts_of_completions() -> None:
     assert [prompt.tokens for prompt in prompts_of([[1, 2], "x" * 8], 4.0, None)] == [2, 2]
     for wrong in (None, 5, [], {}, [[["x"]]], [1, "x"], [True]):
         assert prompts_of(wrong, 4.0, None) == ()
+
+
+def test_an_integer_may_be_written_as_a_float_as_for_vllm() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    request = read({"messages": messages, "max_tokens": 7.0, "n": 2.0})
+    assert request is not None
+    assert (request.output_tokens, request.choices) == (7, 2)
+    assert read({"messages": messages, "max_tokens": 7.5}) is None
