@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from billing.budgets.spend_feed import SpendFeed, WindowSpend
 from billing.budgets.window import window_at
-from gateway.dataplane.limits import taken_ahead
+from gateway.dataplane.limits import resolved_plan, taken_ahead
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
 from tests.factories.limits import (
@@ -100,7 +100,7 @@ STEPS = st.lists(
 
 @pytest.fixture(autouse=True)
 def always_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taken_ahead, "_BUSY_CLAIMS", 1)
+    monkeypatch.setattr(resolved_plan, "_BUSY_CLAIMS", 1)
     monkeypatch.setattr(taken_ahead, "CLAIMS", 4)
 
 

@@ -7,12 +7,12 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS, WEIGHT, find_wait_ms
-from gateway.dataplane.limits.taken_ahead import Heat, TakenAhead
 from gateway.dataplane.limits.token_bucket import TokenBucket
 from gateway.snapshot.model import RateLimit
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import BudgetState, WindowState
+    from gateway.dataplane.limits.types import Ahead
 
 # What each metric costs is looked up by these in (1, input, output, input + output).
 REQUESTS, INPUT, OUTPUT, TOTAL = range(4)
@@ -23,6 +23,9 @@ METRICS = {
     "total_tokens": TOTAL,
 }
 IN_FLIGHT = "in_flight"
+
+_BUSY_CLAIMS = 8  # on one plan
+_BUSY_US = 10_000  # within so long
 
 
 class LimitBucket(TokenBucket):
@@ -100,6 +103,23 @@ class ConcurrencyLimit:
         self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * WEIGHT
 
 
+class Heat:
+    """How often a plan is asked lately."""
+
+    __slots__ = ("begun_us", "claims")
+
+    def __init__(self) -> None:
+        self.begun_us = 0
+        self.claims = 0
+
+    def is_busy(self, now_us: int) -> bool:
+        """Count a claim; tell whether they come close behind each other."""
+        if not 0 <= now_us - self.begun_us < _BUSY_US:
+            self.begun_us, self.claims = now_us, 0
+        self.claims += 1
+        return self.claims > _BUSY_CLAIMS
+
+
 class ResolvedPlan:
     """Every counter that a claim on one LimitPlan touches."""
 
@@ -129,7 +149,7 @@ class ResolvedPlan:
         self.leases = leases
         self.budgets = budgets
         self.encoded: object = None  # the Redis limiter's own
-        self.ahead: TakenAhead | None = None  # claims to come that were taken already
+        self.ahead: Ahead | None = None  # claims to come that were taken already
         self.heat = Heat()
         # The windows that were looked up last, and the time that is in all of them.
         self._current: tuple[WindowState, ...] = ()

@@ -22,25 +22,6 @@ if TYPE_CHECKING:
 
 CLAIMS = 32
 LASTS_US = 20_000
-_BUSY_CLAIMS = 8  # on one plan
-_BUSY_US = 10_000  # within so long
-
-
-class Heat:
-    """How often a plan is asked lately."""
-
-    __slots__ = ("begun_us", "claims")
-
-    def __init__(self) -> None:
-        self.begun_us = 0
-        self.claims = 0
-
-    def is_busy(self, now_us: int) -> bool:
-        """Count a claim; tell whether they come close behind each other."""
-        if not 0 <= now_us - self.begun_us < _BUSY_US:
-            self.begun_us, self.claims = now_us, 0
-        self.claims += 1
-        return self.claims > _BUSY_CLAIMS
 
 
 class TakenAhead:

@@ -94,6 +94,19 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     warnings: tuple[Budget, ...] = ()  # soft budgets that are used up
 
 
+class Ahead(Protocol):
+    """Claims to come on one plan that were taken already."""
+
+    def admit(self, claim: Claim, now_us: int) -> Outcome | None:
+        """Let a claim have its part; None where there is too little left, or it is over."""
+
+    def correct(self, more_input: int, more_output: int) -> bool:
+        """Put real counts in the place of reserved ones; False where there is too little left."""
+
+    def give_back(self, now_us: int) -> None:
+        """Charge what was used, and give back the rest."""
+
+
 class Limiter(Protocol):
     """Decides on claims. All methods but :meth:`admit` and :meth:`top_up` return at once."""
 
