@@ -105,7 +105,7 @@ class Kind:
         # What is guessed by: the defaults, until enough was seen.
         self.tokens_per_mille = DEFAULT_TOKENS_PER_MILLE
         self.choice_tokens = DEFAULT_OUTPUT_TOKENS
-        self.skipped = 0  # replies since the last one that was learned from
+        self.skipped = 0  # replies that are passed over until the next that is learned from
         self.input_per_mille = Histogram()  # tokens per 1000 counted bytes
         self.output = Histogram()  # tokens a choice
 
@@ -156,19 +156,20 @@ class Guess:
     def __init__(self, kind: Kind, request: GenerationRequest, body: bytes) -> None:
         """Guess for ``request``, whose whole body is ``body``."""
         self._kind = kind
-        self._size, self._images = len(body), 0
-        if self._size > _SMALL_BODY:
-            self._size, self._images = counted_bytes(body)
-        is_one = request.n is None and not isinstance(request, CompletionRequest)
-        self._choices = 1 if is_one else choices_of(request)
-        tokens = self._size * kind.tokens_per_mille // 1000 + self._images * IMAGE_TOKENS
-        self.input_tokens = tokens or 1
+        size, images = len(body), 0
+        if size > _SMALL_BODY:
+            size, images = counted_bytes(body)
+        self._size, self._images = size, images
+        self.input_tokens = size * kind.tokens_per_mille // 1000 + images * IMAGE_TOKENS or 1
         choice = kind.choice_tokens
         self._limit = limit = max_output_tokens(request)
         if limit is not None and limit < choice:
             choice = limit
-        self.output_tokens = choice * self._choices
-        if not is_one:
+        if request.n is None and not isinstance(request, CompletionRequest):
+            self._choices, self.output_tokens = 1, choice
+        else:
+            self._choices = choices_of(request)
+            self.output_tokens = choice * self._choices
             self.cut_off: int | None = None
             if isinstance(request, EmbeddingRequest):
                 self._take_prompts(request)
@@ -199,15 +200,15 @@ class Guess:
 
     def learn(self, usage: TokenUsage) -> None:
         """Take the real counts of a whole reply; of a kind that is well known, every eighth."""
+        kind = self._kind
+        if kind.skipped:
+            kind.skipped -= 1
+            return
         input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
         if not input_tokens or output_tokens is None:
             return
-        kind = self._kind
         if kind.output.total > _WELL_KNOWN:
-            kind.skipped += 1
-            if kind.skipped < _LEARN_EVERY:
-                return
-            kind.skipped = 0
+            kind.skipped = _LEARN_EVERY - 1
         if self._size and not self._images:  # an image's share of the tokens cannot be told
             kind.input_per_mille.add(-(-input_tokens * 1000 // self._size))
         choices, limit = self._choices, self._limit

@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 _CREDIT = "crd_"  # the rule that stands for an organization's credit is a budget of this id
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_REQUEST_LINES, _TOKEN_LINES = (
-    b"x-ratelimit-limit-%b: %%d\r\n"
-    b"x-ratelimit-remaining-%b: %%d\r\n"
-    b"x-ratelimit-reset-%b: %%b\r\n" % (kind, kind, kind)
-    for kind in (b"requests", b"tokens")
-)
-_BOTH_LINES = _REQUEST_LINES + _TOKEN_LINES
+_LINES = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %b\r\nx-ratelimit-reset-%b: %b\r\n"
+_REQUESTS, _TOKENS = b"requests", b"tokens"
+_MOST_TEMPLATES = 1_000
+_templates: dict[tuple[int, int, int, int], bytes] = {}
 _UNITS = {
     "requests": "requests",
     "input_tokens": "input tokens",
@@ -42,17 +39,30 @@ def limit_lines(outcome: Outcome) -> HeaderLines:
     one, other = outcome.requests, outcome.tokens
     lines = b""
     if one is not None and other is not None:
-        lines = _BOTH_LINES % (
-            *(one.limit, one.remaining, _duration(one.reset_ms)),
-            *(other.limit, other.remaining, _duration(other.reset_ms)),
-        )
+        # Under load only what remains differs from one answer to the next.
+        key = one.limit, one.reset_ms, other.limit, other.reset_ms
+        lines = (_templates.get(key) or _make_template(*key)) % (one.remaining, other.remaining)
     elif one is not None:
-        lines = _REQUEST_LINES % (one.limit, one.remaining, _duration(one.reset_ms))
+        lines = _lines_of(_REQUESTS, one.limit, b"%d" % one.remaining, one.reset_ms)
     elif other is not None:
-        lines = _TOKEN_LINES % (other.limit, other.remaining, _duration(other.reset_ms))
+        lines = _lines_of(_TOKENS, other.limit, b"%d" % other.remaining, other.reset_ms)
     for budget in outcome.warnings:
         lines += b"x-forebay-budget-warning: %b\r\n" % budget.id.encode()
     return lines
+
+
+def _make_template(limit: int, reset_ms: int, token_limit: int, token_reset_ms: int) -> bytes:
+    """Return both kinds' lines, but for what remains of each."""
+    if len(_templates) >= _MOST_TEMPLATES:
+        _templates.clear()
+    made = _lines_of(_REQUESTS, limit, b"%d", reset_ms)
+    made += _lines_of(_TOKENS, token_limit, b"%d", token_reset_ms)
+    _templates[limit, reset_ms, token_limit, token_reset_ms] = made
+    return made
+
+
+def _lines_of(kind: bytes, limit: int, remaining: bytes, reset_ms: int) -> HeaderLines:
+    return _LINES % (kind, limit, kind, remaining, kind, _duration(reset_ms))
 
 
 def _duration(ms: int) -> bytes:

@@ -54,12 +54,12 @@ class Reservation(Claim):
         "_limiter",
         "_missing_tokens",
         "_next_growth",
-        "_price",
         "_produced_tokens",
         "_shrinks",
         "ended_budget",
         "is_sent",
         "lines",
+        "price",
     )
 
     def __init__(
@@ -91,7 +91,7 @@ class Reservation(Claim):
         self.state = None
         self._limiter = limiter
         self._guess = guess
-        self._price = price
+        self.price = price
         self._is_asking = False
         self._is_stream = is_stream
         self._next_growth = 0
@@ -144,8 +144,8 @@ class Reservation(Claim):
         if smaller is None or smaller == (self.input_tokens, self.output_tokens):
             return False
         self.input_tokens, self.output_tokens = smaller
-        if self._price is not None and self.plan.budgets:
-            self.hold_nano = self._price.nano(*smaller)
+        if self.price is not None and self.plan.budgets:
+            self.hold_nano = self.price.nano(*smaller)
         return True
 
     def _within_limit(self, limit: RateLimit) -> tuple[int, int] | None:
@@ -169,7 +169,7 @@ class Reservation(Claim):
 
         Or else on what others hold of it: not now, but so that it is known when to come back.
         """
-        price, budget = self._price, refusal.budget
+        price, budget = self.price, refusal.budget
         if price is None or budget is None:
             return None
         whole = budget_nano(budget.amount)
@@ -221,8 +221,8 @@ class Reservation(Claim):
         elif tokens is None or output is None:  # unknown: what was reserved stands, until the
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
             charge = self.hold_nano
-        elif self._price is not None and self.plan.budgets:
-            charge = self._price.nano(tokens, output, usage.cached_input_tokens or 0)
+        elif self.price is not None and self.plan.budgets:
+            charge = self.price.nano(tokens, output, usage.cached_input_tokens or 0)
         self._limiter.settle(
             self,
             input_tokens=tokens,
@@ -239,7 +239,7 @@ class Reservation(Claim):
         Where a budget must hold and nothing has a price, or there is no money for it.
         """
         if not self.plan.budgets:
-            self._price = price
+            self.price = price
             return True
         if price is None:
             return False
@@ -250,7 +250,7 @@ class Reservation(Claim):
                 budget = await budget
             if budget is not None:
                 return False
-        self._price = price
+        self.price = price
         return True
 
     def is_growth_needed(self, produced_tokens: int) -> bool:
@@ -284,7 +284,7 @@ class Reservation(Claim):
                 budget = self._limiter.top_up(
                     self,
                     output_tokens=more,
-                    hold_nano=0 if self._price is None else self._price.nano(0, more),
+                    hold_nano=0 if self.price is None else self.price.nano(0, more),
                 )
                 if isinstance(budget, Awaitable):
                     budget = await budget

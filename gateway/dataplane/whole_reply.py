@@ -69,7 +69,10 @@ def whole_answer(
     if route.rename is not None:
         body = route.rename.apply(body)
     headers = JSON_TYPE
-    price = route.find_price(caller.price_book_id, request.identity.started_at_us)
+    if request.reservation is not None:
+        price = request.reservation.price
+    else:
+        price = route.find_price(caller.price_book_id, request.identity.started_at_us)
     charge = None if price is None else price.find_text(usage)
     if price is not None and charge is not None:  # a hint; the receipt is the proof
         headers += b"x-forebay-charge: %b\r\nx-forebay-currency: %b\r\n" % (

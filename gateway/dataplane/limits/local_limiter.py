@@ -16,14 +16,12 @@ from gateway.dataplane.limits.hold_time import WEIGHT
 from gateway.dataplane.limits.left_charges import LeftCharges
 from gateway.dataplane.limits.resolved_plan import (
     NO_ROOM,
-    OUTPUT,
-    TOTAL,
     Held,
     ResolvedPlan,
     weigh,
 )
 from gateway.dataplane.limits.taken_ahead import TakenAhead, has_room_ahead
-from gateway.dataplane.limits.types import Outcome
+from gateway.dataplane.limits.types import OUTPUT, TOTAL, Outcome
 from gateway.dataplane.limits.unposted import Unposted
 
 if TYPE_CHECKING:
@@ -108,6 +106,8 @@ class LocalLimiter:
         if ahead is not None:
             self._ahead.remove(plan)
             ahead.give_back(now_us)
+            if ahead.charge and ahead.windows:
+                self._unposted.add(ahead.point, ahead.charge, ahead.windows, now_us)
 
     def _give_all_back(self) -> bool:
         """Give back what all plans have taken ahead; tell whether there was any."""
@@ -200,13 +200,26 @@ class LocalLimiter:
         if claim.state is None:
             return
         plan, windows, admitted_at_us = cast("Held", claim.state)
+        ahead = plan.ahead
+        if (
+            ahead is not None
+            and ahead.windows is windows
+            and ahead.settle(
+                claim,
+                admitted_at_us,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                charge_nano=charge_nano,
+                journal_point=journal_point,
+            )
+        ):
+            claim.state = None
+            return
         claim.state = None
         more_input = input_tokens - claim.input_tokens
         more_output = output_tokens - claim.output_tokens
         now_us = self._monotonic_us()
-        if (more_input or more_output) and not (
-            plan.ahead is not None and plan.ahead.correct(more_input, more_output)
-        ):
+        if more_input or more_output:
             corrections = (0, more_input, more_output, more_input + more_output)
             for bucket in plan.token_buckets:
                 correction = corrections[bucket.metric]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.dataplane.limits.hold_time import FIRST_HOLD_MS, WEIGHT, find_wait_ms
 from gateway.dataplane.limits.token_bucket import TokenBucket
+from gateway.dataplane.limits.types import INPUT, OUTPUT, REQUESTS, TOTAL
 from gateway.snapshot.model import RateLimit
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import BudgetState, WindowState
-    from gateway.dataplane.limits.types import Ahead
+    from gateway.dataplane.limits.types import Claim, Outcome
 
-# What each metric costs is looked up by these in (1, input, output, input + output).
-REQUESTS, INPUT, OUTPUT, TOTAL = range(4)
 METRICS = {
     "requests": REQUESTS,
     "input_tokens": INPUT,
@@ -101,6 +100,37 @@ class ConcurrencyLimit:
         """Give one place back that was held for so long."""
         self.count -= 1
         self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * WEIGHT
+
+    def learn(self, held_us: int, number: int) -> None:
+        """Learn for how long ``number`` of them were held, on the average."""
+        weight = min(WEIGHT * number, 1.0)
+        self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * weight
+
+
+class Ahead(Protocol):
+    """Claims to come on one plan that were taken already."""
+
+    def admit(self, claim: Claim, now_us: int) -> Outcome | None:
+        """Let a claim have its part; None where there is too little left, or it is over."""
+
+    windows: tuple[WindowState, ...]  # in which they are
+    charge: int  # of what has ended meanwhile, nano
+    point: tuple[int, int]  # behind its latest close record
+
+    def settle(
+        self,
+        claim: Claim,
+        admitted_at_us: int,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        charge_nano: int,
+        journal_point: tuple[int, int],
+    ) -> bool:
+        """Settle a claim with the others, when all is given back; False where it must be by itself."""
+
+    def give_back(self, now_us: int) -> None:
+        """Charge what was used, and give back the rest."""
 
 
 class Heat:

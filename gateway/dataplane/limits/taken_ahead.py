@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.dataplane.limits.types import Outcome, Standing
+from gateway.dataplane.limits.types import INPUT, OUTPUT, REQUESTS, Outcome, Standing
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import WindowState
@@ -29,17 +29,25 @@ class TakenAhead:
 
     __slots__ = (
         "_costs",
+        "_counts_input",
+        "_counts_output",
+        "_ended",
+        "_ended_hold",
         "_ends_us",
+        "_held_us",
         "_hold_nano",
         "_input_tokens",
-        "_limits",
+        "_now_us",
         "_output_tokens",
         "_plan",
         "_requests",
-        "_rooms",
+        "_requests_left",
         "_starts_us",
+        "_tokens_left",
         "_until_us",
-        "_windows",
+        "charge",
+        "point",
+        "windows",
     )
 
     def __init__(
@@ -56,17 +64,26 @@ class TakenAhead:
 
         ``tightest``: the token bucket that the outcome tells of.
         """
-        self._plan, self._windows = plan, windows
+        self._plan, self.windows = plan, windows
         self._requests = CLAIMS
         self._input_tokens = claim.input_tokens * CLAIMS
         self._output_tokens = claim.output_tokens * CLAIMS
         self._hold_nano = claim.hold_nano * CLAIMS
         self._costs = self._left()
         self._until_us = now_us + LASTS_US
+        self._now_us = now_us  # of the latest claim
+        # Of the claims that have ended meanwhile: how many, what they held and for how long, what
+        # they are charged, and behind which close record.
+        self._ended = self._ended_hold = self._held_us = self.charge = 0
+        self.point = (0, 0)
         self._starts_us = max((window.start_us for window in windows), default=0)
         self._ends_us = min((window.end_us for window in windows), default=2**63)
-        self._limits = outcome.requests, outcome.tokens
-        self._rooms = 0 if tightest is None else tightest.metric
+        # What is told of the limits, and what remains beside what is left here.
+        metric = REQUESTS if tightest is None else tightest.metric
+        self._counts_input = int(metric != OUTPUT)
+        self._counts_output = int(metric != INPUT)
+        self._requests_left = _without(outcome.requests, CLAIMS)
+        self._tokens_left = _without(outcome.tokens, self._costs[metric])
         for bucket in plan.buckets:
             bucket.set_aside(self._costs[bucket.metric])
         for window in windows:
@@ -92,43 +109,71 @@ class TakenAhead:
         for lease in plan.leases:
             if lease.count >= lease.amount:
                 return None
+        self._now_us = now_us
         for lease in plan.leases:
             lease.count += 1
         self._requests -= 1
         self._input_tokens -= tokens
         self._output_tokens -= output
         self._hold_nano -= hold
-        claim.state = (plan, self._windows, now_us)
-        return Outcome(None, *self._stand())
+        claim.state = (plan, self.windows, now_us)
+        one, other = self._requests_left, self._tokens_left
+        if one is not None:
+            one = Standing(one.limit, one.remaining + self._requests, one.reset_ms)
+        if other is not None:
+            left = self._input_tokens * self._counts_input
+            left += self._output_tokens * self._counts_output
+            other = Standing(other.limit, other.remaining + left, other.reset_ms)
+        return Outcome(None, one, other)
 
-    def _stand(self) -> tuple[Standing | None, Standing | None]:
-        requests, tokens = self._limits
-        if requests is not None:
-            remaining = requests.remaining - CLAIMS + self._requests
-            requests = Standing(requests.limit, remaining, requests.reset_ms)
-        if tokens is not None:
-            at = self._rooms
-            remaining = tokens.remaining - self._costs[at] + self._left()[at]
-            tokens = Standing(tokens.limit, remaining, tokens.reset_ms)
-        return requests, tokens
-
-    def correct(self, more_input: int, more_output: int) -> bool:
-        """Put real counts in the place of reserved ones; False where there is too little left."""
+    def settle(
+        self,
+        claim: Claim,
+        admitted_at_us: int,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        charge_nano: int,
+        journal_point: tuple[int, int],
+    ) -> bool:
+        """Settle a claim with the others, when all is given back; False where it must be by itself."""
+        more_input = input_tokens - claim.input_tokens
+        more_output = output_tokens - claim.output_tokens
         if more_input > self._input_tokens or more_output > self._output_tokens:
             return False
         self._input_tokens -= more_input
         self._output_tokens -= more_output
+        for lease in self._plan.leases:
+            lease.count -= 1
+        self._ended += 1
+        self._ended_hold += claim.hold_nano
+        self._held_us += self._now_us - admitted_at_us
+        self.charge += charge_nano
+        self.point = journal_point
         return True
 
     def give_back(self, now_us: int) -> None:
         """Charge what was used, and give back the rest."""
+        number = self._ended
+        if number:
+            for lease in self._plan.leases:
+                lease.learn(self._held_us // number, number)
+            if self.windows:
+                owner = self.windows[now_us % len(self.windows)].owner
+                owner.learn_hold(self._held_us // number, number)
         left = self._left()
         for bucket in self._plan.buckets:
             cost = self._costs[bucket.metric]
             bucket.set_aside(-cost)
             bucket.add(cost - left[bucket.metric], now_us)
-        for window in self._windows:
-            window.take(-self._hold_nano)
+        for window in self.windows:
+            window.take(-self._hold_nano - self._ended_hold, self.charge)
+
+
+def _without(standing: Standing | None, cost: int) -> Standing | None:
+    if standing is None:
+        return None
+    return Standing(standing.limit, standing.remaining - cost, standing.reset_ms)
 
 
 def has_room_ahead(plan: ResolvedPlan, claim: Claim, windows: tuple[WindowState, ...]) -> bool:

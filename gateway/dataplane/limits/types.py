@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 NANO = 1_000_000_000
 
+# What each metric costs is looked up by these in (1, input, output, input + output).
+REQUESTS, INPUT, OUTPUT, TOTAL = range(4)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitPlan:
@@ -92,19 +95,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     requests: Standing | None  # of the request limit with the least room; None: there is none
     tokens: Standing | None  # of the token limit with the least room
     warnings: tuple[Budget, ...] = ()  # soft budgets that are used up
-
-
-class Ahead(Protocol):
-    """Claims to come on one plan that were taken already."""
-
-    def admit(self, claim: Claim, now_us: int) -> Outcome | None:
-        """Let a claim have its part; None where there is too little left, or it is over."""
-
-    def correct(self, more_input: int, more_output: int) -> bool:
-        """Put real counts in the place of reserved ones; False where there is too little left."""
-
-    def give_back(self, now_us: int) -> None:
-        """Charge what was used, and give back the rest."""
 
 
 class Limiter(Protocol):
