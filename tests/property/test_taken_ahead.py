@@ -199,3 +199,18 @@ def test_what_an_idle_plan_has_taken_ahead_is_nobodys_refusal() -> None:
     outcomes = [both.admit(PLANS[2], input_tokens=1, output_tokens=1) for _ in range(80)]
     assert sum(ahead.refusal is None for _, ahead in outcomes) == 50
     assert both.ahead.counters.resolve(PLANS[0]).ahead is None
+
+
+def test_a_place_in_flight_is_free_as_soon_as_its_request_has_ended() -> None:
+    both = Both()
+    plan = make_plan(make_limit("requests", 1_000, 3600), make_limit("in_flight", 10))
+    for _ in range(100):
+        exact, ahead = both.admit(plan, input_tokens=1, output_tokens=1)
+        assert exact.refusal == ahead.refusal
+        assert exact.refusal is None
+        if len(both.running) == 10:
+            exact, ahead = both.admit(plan, input_tokens=1, output_tokens=1)
+            assert exact.refusal == ahead.refusal
+            assert exact.refusal is not None
+        if len(both.running) > 5:
+            both.settle(0, 1, 1, 0)
