@@ -14,7 +14,7 @@ from benchmarks.admission.settled_collector import settled_collector
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.estimate import Estimator, Guess
 from gateway.dataplane.limits.local_limiter import LocalLimiter
-from gateway.dataplane.reservation import Reservation
+from gateway.dataplane.reservation import make_reservation
 from gateway.openai_schema.requests import ChatCompletionRequest
 from gateway.snapshot.model import Snapshot
 
@@ -44,9 +44,7 @@ def measure(rounds: int) -> InProcess:
     def admit_whole(number: int) -> None:
         guess = Guess(estimator.kind_of("key_1", "route_1"), request, _BODY)
         now_us = time.time_ns() // 1000
-        reservation = Reservation(
-            *(limiter, PLAN, guess, PRICE), request_id="req", at_us=now_us, is_stream=False
-        )
+        reservation = make_reservation(limiter, PLAN, guess, PRICE, "req", now_us, False)
         reservation.ask()
         reservation.settle(RequestStatus.COMPLETED, _USAGE, (1, number))
         guess.learn(_USAGE)

@@ -12,7 +12,7 @@ from billing.usage.event import OpenRecord, RequestIdentity
 from billing.usage.journal import JournalUnavailableError
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.estimate import Guess
-from gateway.dataplane.reservation import Reservation
+from gateway.dataplane.reservation import make_reservation
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
     if plan is not None or route.queue is not None:
         guess = Guess(plane.estimator.kind_of(caller.lineage, route.route.id), wanted, arrival.body)
         if plan is not None:
-            reservation = Reservation(
+            reservation = make_reservation(
                 plane.limiter,
                 plan,
                 guess,
                 route.find_price(caller.price_book_id, arrival.at_us),
-                request_id=arrival.request_id,
-                at_us=arrival.at_us,
-                is_stream=bool(wanted.stream),
+                arrival.request_id,
+                arrival.at_us,
+                bool(wanted.stream),
             )
             waiting = reservation.ask()
             while waiting is not None:  # others decide too

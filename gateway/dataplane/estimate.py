@@ -156,15 +156,24 @@ class Guess:
     def __init__(self, kind: Kind, request: GenerationRequest, body: bytes) -> None:
         """Guess for ``request``, whose whole body is ``body``."""
         self._kind = kind
-        size, images = len(body), 0
+        size = len(body)
+        self._images = 0
         if size > _SMALL_BODY:
-            size, images = counted_bytes(body)
-        self._size, self._images = size, images
-        self.input_tokens = size * kind.tokens_per_mille // 1000 + images * IMAGE_TOKENS or 1
+            size, self._images = counted_bytes(body)
+        self._size = size
+        self.input_tokens = size * kind.tokens_per_mille // 1000 or 1
+        if self._images:
+            self.input_tokens += self._images * IMAGE_TOKENS
         choice = kind.choice_tokens
-        self._limit = limit = max_output_tokens(request)
-        if limit is not None and limit < choice:
-            choice = limit
+        limit = request.max_completion_tokens  # as max_output_tokens(), without the call
+        if limit is None:
+            limit = request.max_tokens
+        if limit is not None:
+            if limit <= 0:
+                limit = None
+            elif limit < choice:
+                choice = limit
+        self._limit = limit
         if request.n is None and not isinstance(request, CompletionRequest):
             self._choices, self.output_tokens = 1, choice
         else:

@@ -41,11 +41,16 @@ def limit_lines(outcome: Outcome) -> HeaderLines:
     if one is not None and other is not None:
         # Under load only what remains differs from one answer to the next.
         key = one.limit, one.reset_ms, other.limit, other.reset_ms
-        lines = (_templates.get(key) or _make_template(*key)) % (one.remaining, other.remaining)
+        lines = (_templates.get(key) or _make_template(*key)) % (
+            one.remaining + outcome.requests_ahead,
+            other.remaining + outcome.tokens_ahead,
+        )
     elif one is not None:
-        lines = _lines_of(_REQUESTS, one.limit, b"%d" % one.remaining, one.reset_ms)
+        remaining = b"%d" % (one.remaining + outcome.requests_ahead)
+        lines = _lines_of(_REQUESTS, one.limit, remaining, one.reset_ms)
     elif other is not None:
-        lines = _lines_of(_TOKENS, other.limit, b"%d" % other.remaining, other.reset_ms)
+        remaining = b"%d" % (other.remaining + outcome.tokens_ahead)
+        lines = _lines_of(_TOKENS, other.limit, remaining, other.reset_ms)
     for budget in outcome.warnings:
         lines += b"x-forebay-budget-warning: %b\r\n" % budget.id.encode()
     return lines

@@ -44,67 +44,62 @@ BILLED_STATUSES = frozenset(
 )
 
 
-class Reservation(Claim):
-    """One request's claim, from the question to the settlement."""
+def make_reservation(  # noqa: PLR0917  (by position, for names cost time here)
+    limiter: Limiter,
+    plan: LimitPlan,
+    guess: Guess,
+    price: IntegerCharge | None,
+    request_id: str,
+    at_us: int,
+    is_stream: bool,
+) -> Reservation:
+    """Return what a request is to :meth:`Reservation.ask` for. ``price``: None if there is none.
 
-    __slots__ = (
-        "_guess",
-        "_is_asking",
-        "_is_stream",
-        "_limiter",
-        "_missing_tokens",
-        "_next_growth",
-        "_produced_tokens",
-        "_shrinks",
-        "ended_budget",
-        "is_sent",
-        "lines",
-        "price",
-    )
-
-    def __init__(
-        self,
-        limiter: Limiter,
-        plan: LimitPlan,
-        guess: Guess,
-        price: IntegerCharge | None,
-        *,
-        request_id: str,
-        at_us: int,
-        is_stream: bool,
-    ) -> None:
-        """Prepare to ask. ``price``: what holds for the request, None if there is none.
-
-        Raises :class:`PermissionDeniedError` where a budget must hold and nothing has a price.
-        """
-        if price is None and plan.budgets:
+    Raises :class:`PermissionDeniedError` where a budget must hold and nothing has a price.
+    """
+    tokens, output, hold = guess.input_tokens, guess.output_tokens, 0
+    if plan.budgets:
+        if price is None:
             raise PermissionDeniedError(
                 "This model has no price, so no budget could hold its use.", code="route_unpriced"
             )
-        # What Claim.__init__ does, without the call: one of these is made for each request.
-        self.request_id = request_id
-        self.plan = plan
-        self.input_tokens = tokens = guess.input_tokens
-        self.output_tokens = output = guess.output_tokens
-        self.hold_nano = 0 if price is None or not plan.budgets else price.nano(tokens, output)
-        self.started_at_us = at_us
-        self.state = None
-        self._limiter = limiter
-        self._guess = guess
-        self.price = price
-        self._is_asking = False
-        self._is_stream = is_stream
-        self._next_growth = 0
-        self._shrinks = 0
-        self._produced_tokens = 0  # when last looked
-        self._missing_tokens = 0  # of them beyond what is reserved
-        self.is_sent = False  # an engine may have it, or some of it
-        self.ended_budget: Budget | None = None  # has no money for more output than is reserved
-        self.lines = b""  # what every answer of this request says of its limits
+        hold = price.nano(tokens, output)
+    return Reservation(
+        request_id,
+        plan,
+        tokens,
+        output,
+        hold,
+        at_us,
+        limiter=limiter,
+        guess=guess,
+        price=price,
+        is_stream=is_stream,
+    )
+
+
+class Reservation(Claim, kw_only=True):
+    """One request's claim, from the question to the settlement.
+
+    A Struct, as an active request is, for the same reason; :func:`make_reservation` makes it.
+    """
+
+    limiter: Limiter
+    guess: Guess
+    price: IntegerCharge | None  # what holds for the request
+    is_stream: bool
+    is_sent: bool = False  # an engine may have it, or some of it
+    lines: bytes = b""  # what every answer of this request says of its limits
+    ended_budget: Budget | None = None  # has no money for more output than is reserved
+    is_asking: bool = False
+    next_growth: int = 0
+    shrinks: int = 0
+    produced_tokens: int = 0  # when last looked
+    missing_tokens: int = 0  # of them beyond what is reserved
 
     def ask(self) -> Awaitable[Outcome] | None:
         """Claim everything or nothing; what is returned, if anything, is for :meth:`hear`, as is its error."""
-        outcome = self._limiter.admit(self)
+        outcome = self.limiter.admit(self)
         if type(outcome) is Outcome and outcome.refusal is None:  # nearly always so, in-process
             self.lines = limit_lines(outcome)
             return None
@@ -127,14 +122,14 @@ class Reservation(Claim):
                 error = refusal_error(refusal)
                 error.lines = self.lines
                 raise error
-            outcome = self._limiter.admit(self)
+            outcome = self.limiter.admit(self)
         return outcome
 
     def _shrink(self, refusal: Refusal) -> bool:
         """Reserve less where the guess alone is in the way; tell whether to ask again."""
-        if self._shrinks == _MOST_SHRINKS:
+        if self.shrinks == _MOST_SHRINKS:
             return False
-        self._shrinks += 1
+        self.shrinks += 1
         if refusal.limit is None:
             smaller = self._within_budget(refusal)
         elif refusal.retry_after_ms is None and refusal.limit.metric in _TOKEN_METRICS:
@@ -173,7 +168,7 @@ class Reservation(Claim):
         if price is None or budget is None:
             return None
         whole = budget_nano(budget.amount)
-        if not self._is_stream and self.hold_nano <= whole:
+        if not self.is_stream and self.hold_nano <= whole:
             return None
         return self._within(price, refusal.remaining, whole) or self._within(
             price, refusal.remaining + refusal.held, whole
@@ -194,17 +189,17 @@ class Reservation(Claim):
 
     def _least_input(self) -> int:
         """Return how much input must be reserved at least."""
-        guess = self._guess
+        guess = self.guess
         return guess.input_tokens if guess.is_counted else -(-guess.input_tokens // 2)
 
     def cancel(self) -> None:
         """Give everything back, the request's own count too: nothing was sent to an engine."""
-        self._limiter.undo(self)
+        self.limiter.undo(self)
         self._tell_anew()
 
     def _tell_anew(self) -> None:
         """Tell in the answer's headers how the limits stand after what was given back."""
-        self.lines = limit_lines(self._limiter.peek(self.plan))
+        self.lines = limit_lines(self.limiter.peek(self.plan))
 
     def settle(
         self, status: RequestStatus, usage: TokenUsage, journal_point: tuple[int, int] | None
@@ -213,25 +208,17 @@ class Reservation(Claim):
         if journal_point is None:
             self.cancel()
             return
-        tokens, output = usage.input_tokens, usage.output_tokens
-        charge = 0
-        is_billed = status is _COMPLETED or status in BILLED_STATUSES
-        if not is_billed:
-            tokens = output = 0
-        elif tokens is None or output is None:  # unknown: what was reserved stands, until the
+        if status is not _COMPLETED and status not in BILLED_STATUSES:
+            self.limiter.settle(self, 0, 0, 0, journal_point)
+            self._tell_anew()
+            return
+        tokens, output, charge = usage.input_tokens, usage.output_tokens, 0
+        if tokens is None or output is None:  # unknown: what was reserved stands, until the
             tokens, output = self.input_tokens, self.output_tokens  # ledger says otherwise
             charge = self.hold_nano
-        elif self.price is not None and self.plan.budgets:
+        elif self.plan.budgets and self.price is not None:
             charge = self.price.nano(tokens, output, usage.cached_input_tokens or 0)
-        self._limiter.settle(
-            self,
-            input_tokens=tokens,
-            output_tokens=output,
-            charge_nano=charge,
-            journal_point=journal_point,
-        )
-        if not is_billed:
-            self._tell_anew()
+        self.limiter.settle(self, tokens, output, charge, journal_point)
 
     async def follow_price(self, price: IntegerCharge | None) -> bool:
         """Go on at another price, holding more if it is higher; False: that cannot be.
@@ -245,7 +232,7 @@ class Reservation(Claim):
             return False
         more = price.nano(self.input_tokens, self.output_tokens) - self.hold_nano
         if more > 0:
-            budget = self._limiter.top_up(self, output_tokens=0, hold_nano=more)
+            budget = self.limiter.top_up(self, output_tokens=0, hold_nano=more)
             if isinstance(budget, Awaitable):
                 budget = await budget
             if budget is not None:
@@ -259,10 +246,10 @@ class Reservation(Claim):
         Not where all that the client allows is reserved. Asked again after a refusal: others may
         have given something back.
         """
-        lately, self._produced_tokens = produced_tokens - self._produced_tokens, produced_tokens
-        self._missing_tokens = max(0, produced_tokens - self.output_tokens)
-        most = self._guess.most_output_tokens
-        if self._is_asking or (most is not None and produced_tokens <= most <= self.output_tokens):
+        lately, self.produced_tokens = produced_tokens - self.produced_tokens, produced_tokens
+        self.missing_tokens = max(0, produced_tokens - self.output_tokens)
+        most = self.guess.most_output_tokens
+        if self.is_asking or (most is not None and produced_tokens <= most <= self.output_tokens):
             return False
         return produced_tokens + find_ahead(lately) > self.output_tokens
 
@@ -276,12 +263,12 @@ class Reservation(Claim):
         Never less than what was produced already: a stream that is faster than any step would
         fall behind further with each.
         """
-        self._is_asking = True
+        self.is_asking = True
         try:
             while True:
-                asked = self._next_growth, self.output_tokens, self._missing_tokens
-                more = find_step(*asked, self._guess.most_output_tokens)
-                budget = self._limiter.top_up(
+                asked = self.next_growth, self.output_tokens, self.missing_tokens
+                more = find_step(*asked, self.guess.most_output_tokens)
+                budget = self.limiter.top_up(
                     self,
                     output_tokens=more,
                     hold_nano=0 if self.price is None else self.price.nano(0, more),
@@ -290,11 +277,11 @@ class Reservation(Claim):
                     budget = await budget
                 if budget is None:
                     self.ended_budget = None
-                    self._next_growth = max(self._next_growth - 1, 0)
+                    self.next_growth = max(self.next_growth - 1, 0)
                     return
-                if self._next_growth == len(STEPS) - 1:
+                if self.next_growth == len(STEPS) - 1:
                     self.ended_budget = budget
                     return
-                self._next_growth += 1
+                self.next_growth += 1
         finally:
-            self._is_asking = False
+            self.is_asking = False

@@ -16,7 +16,7 @@ from billing.pricing.integer_charge import IntegerCharge
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
-from gateway.dataplane.reservation import Reservation
+from gateway.dataplane.reservation import Reservation, make_reservation
 from gateway.dataplane.sweep import _check_growth
 from gateway.errors import ApiError
 from tests.factories.limits import START_US, UNIT, SetClock, make_budget, make_plan
@@ -141,14 +141,14 @@ class World:
             beyond=draw(st.one_of(st.none(), st.integers(0, 300))),
         )
         is_stream = draw(st.booleans())
-        reservation = Reservation(
+        reservation = make_reservation(
             self.limiters[worker],
             make_plan(*(self.budgets[name] for name in names)),
             guess,  # type: ignore[arg-type]
             PRICE,
-            request_id=f"req_{self.numbers}",
-            at_us=START_US,
-            is_stream=is_stream,
+            f"req_{self.numbers}",
+            START_US,
+            is_stream,
         )
         try:
             waiting = reservation.ask()

@@ -190,32 +190,26 @@ class LocalLimiter:
     def settle(
         self,
         claim: Claim,
-        *,
         input_tokens: int,
         output_tokens: int,
         charge_nano: int,
         journal_point: tuple[int, int],
     ) -> None:
         """Put real counts in the place of reserved ones, give back the hold and the lease."""
-        if claim.state is None:
+        held: Held | None = claim.state
+        if held is None:
             return
-        plan, windows, admitted_at_us = cast("Held", claim.state)
+        claim.state = None
+        plan, windows, admitted_at_us = held
         ahead = plan.ahead
         if (
             ahead is not None
             and ahead.windows is windows
             and ahead.settle(
-                claim,
-                admitted_at_us,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                charge_nano=charge_nano,
-                journal_point=journal_point,
+                claim, admitted_at_us, input_tokens, output_tokens, charge_nano, journal_point
             )
         ):
-            claim.state = None
             return
-        claim.state = None
         more_input = input_tokens - claim.input_tokens
         more_output = output_tokens - claim.output_tokens
         now_us = self._monotonic_us()

@@ -158,28 +158,22 @@ class RedisLimiter:
     def settle(
         self,
         claim: Claim,
-        *,
         input_tokens: int,
         output_tokens: int,
         charge_nano: int,
         journal_point: tuple[int, int],
     ) -> None:
         """Put real counts in the place of reserved ones, give back the hold and the lease."""
-        if claim.state is None:
+        held: Held | None = claim.state
+        if held is None:
             return
-        plan = cast("Held", claim.state)[0]
+        plan = held[0]
         if self._admissions.open > FEW and not plan.leases and self._membership.connection:
             self._admissions.open -= 1
             self._settlements.add(claim, input_tokens, output_tokens, charge_nano, journal_point)
             return
         corrections = (0, input_tokens - claim.input_tokens, output_tokens - claim.output_tokens)
-        self._book.settle(
-            claim,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            charge_nano=charge_nano,
-            journal_point=journal_point,
-        )
+        self._book.settle(claim, input_tokens, output_tokens, charge_nano, journal_point)
         self._tell_settled(claim, plan, corrections)
 
     def undo(self, claim: Claim) -> None:

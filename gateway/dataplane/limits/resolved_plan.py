@@ -117,11 +117,10 @@ class Ahead(Protocol):
     charge: int  # of what has ended meanwhile, nano
     point: tuple[int, int]  # behind its latest close record
 
-    def settle(
+    def settle(  # noqa: PLR0917  (by position, for names cost time here)
         self,
         claim: Claim,
         admitted_at_us: int,
-        *,
         input_tokens: int,
         output_tokens: int,
         charge_nano: int,

@@ -39,6 +39,7 @@ class TakenAhead:
         "_input_tokens",
         "_now_us",
         "_output_tokens",
+        "_places",
         "_plan",
         "_requests",
         "_requests_left",
@@ -69,6 +70,7 @@ class TakenAhead:
         self._input_tokens = claim.input_tokens * CLAIMS
         self._output_tokens = claim.output_tokens * CLAIMS
         self._hold_nano = claim.hold_nano * CLAIMS
+        self._places = _find_places(plan)
         self._costs = self._left()
         self._until_us = now_us + LASTS_US
         self._now_us = now_us  # of the latest claim
@@ -86,6 +88,8 @@ class TakenAhead:
         self._tokens_left = _without(outcome.tokens, self._costs[metric])
         for bucket in plan.buckets:
             bucket.set_aside(self._costs[bucket.metric])
+        for lease in plan.leases:
+            lease.count += self._places
         for window in windows:
             window.take(self._hold_nano)
 
@@ -95,56 +99,47 @@ class TakenAhead:
 
     def admit(self, claim: Claim, now_us: int) -> Outcome | None:
         """Let a claim have its part; None where this is no longer enough for it, or over."""
-        tokens, output, hold = claim.input_tokens, claim.output_tokens, claim.hold_nano
+        requests = self._requests - 1
+        tokens = self._input_tokens - claim.input_tokens
+        output = self._output_tokens - claim.output_tokens
+        hold = self._hold_nano - claim.hold_nano
         if (
-            now_us >= self._until_us
-            or not self._requests
-            or tokens > self._input_tokens
-            or output > self._output_tokens
-            or hold > self._hold_nano
+            requests < 0
+            or tokens < 0
+            or output < 0
+            or hold < 0
+            or not self._places
+            or now_us >= self._until_us
             or not self._starts_us <= claim.started_at_us < self._ends_us
         ):
             return None
-        plan = self._plan
-        for lease in plan.leases:
-            if lease.count >= lease.amount:
-                return None
+        self._requests = requests
+        self._input_tokens = tokens
+        self._output_tokens = output
+        self._hold_nano = hold
+        self._places -= 1
         self._now_us = now_us
-        for lease in plan.leases:
-            lease.count += 1
-        self._requests -= 1
-        self._input_tokens -= tokens
-        self._output_tokens -= output
-        self._hold_nano -= hold
-        claim.state = (plan, self.windows, now_us)
-        one, other = self._requests_left, self._tokens_left
-        if one is not None:
-            one = Standing(one.limit, one.remaining + self._requests, one.reset_ms)
-        if other is not None:
-            left = self._input_tokens * self._counts_input
-            left += self._output_tokens * self._counts_output
-            other = Standing(other.limit, other.remaining + left, other.reset_ms)
-        return Outcome(None, one, other)
+        claim.state = (self._plan, self.windows, now_us)
+        tokens = tokens * self._counts_input + output * self._counts_output
+        return Outcome(None, self._requests_left, self._tokens_left, (), requests, tokens)
 
-    def settle(
+    def settle(  # noqa: PLR0917  (by position, for names cost time here)
         self,
         claim: Claim,
         admitted_at_us: int,
-        *,
         input_tokens: int,
         output_tokens: int,
         charge_nano: int,
         journal_point: tuple[int, int],
     ) -> bool:
         """Settle a claim with the others, when all is given back; False where it must be by itself."""
-        more_input = input_tokens - claim.input_tokens
-        more_output = output_tokens - claim.output_tokens
-        if more_input > self._input_tokens or more_output > self._output_tokens:
+        tokens = self._input_tokens + claim.input_tokens - input_tokens
+        output = self._output_tokens + claim.output_tokens - output_tokens
+        if tokens < 0 or output < 0:
             return False
-        self._input_tokens -= more_input
-        self._output_tokens -= more_output
-        for lease in self._plan.leases:
-            lease.count -= 1
+        self._input_tokens = tokens
+        self._output_tokens = output
+        self._places += 1
         self._ended += 1
         self._ended_hold += claim.hold_nano
         self._held_us += self._now_us - admitted_at_us
@@ -155,12 +150,13 @@ class TakenAhead:
     def give_back(self, now_us: int) -> None:
         """Charge what was used, and give back the rest."""
         number = self._ended
-        if number:
-            for lease in self._plan.leases:
+        for lease in self._plan.leases:
+            lease.count -= self._places
+            if number:
                 lease.learn(self._held_us // number, number)
-            if self.windows:
-                owner = self.windows[now_us % len(self.windows)].owner
-                owner.learn_hold(self._held_us // number, number)
+        if number and self.windows:
+            owner = self.windows[now_us % len(self.windows)].owner
+            owner.learn_hold(self._held_us // number, number)
         left = self._left()
         for bucket in self._plan.buckets:
             cost = self._costs[bucket.metric]
@@ -176,6 +172,12 @@ def _without(standing: Standing | None, cost: int) -> Standing | None:
     return Standing(standing.limit, standing.remaining - cost, standing.reset_ms)
 
 
+def _find_places(plan: ResolvedPlan) -> int:
+    """Return for how many claims there are places in flight: at most half of what is free."""
+    free = [lease.amount - lease.count for lease in plan.leases]
+    return min(CLAIMS, min(free, default=2 * CLAIMS) // 2)
+
+
 def has_room_ahead(plan: ResolvedPlan, claim: Claim, windows: tuple[WindowState, ...]) -> bool:
     """Tell whether every counter of a plan has room for many more claims like this one."""
     tokens, output = claim.input_tokens, claim.output_tokens
@@ -183,6 +185,8 @@ def has_room_ahead(plan: ResolvedPlan, claim: Claim, windows: tuple[WindowState,
     for bucket in plan.buckets:
         if bucket.level + 2 * CLAIMS * costs[bucket.metric] > bucket.room:
             return False
+    if not _find_places(plan):
+        return False
     hold = 2 * CLAIMS * claim.hold_nano
     return all(
         window.allowance is None and window.used + hold < window.amount for window in windows

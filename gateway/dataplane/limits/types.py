@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -31,36 +31,16 @@ class LimitPlan:
     budgets: tuple[Budget, ...]
 
 
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """What one request asks for, and later what it holds."""
 
-    __slots__ = (
-        "hold_nano",
-        "input_tokens",
-        "output_tokens",
-        "plan",
-        "request_id",
-        "started_at_us",
-        "state",
-    )
-
-    def __init__(
-        self,
-        request_id: str,
-        plan: LimitPlan,
-        *,
-        input_tokens: int,
-        output_tokens: int,
-        hold_nano: int,
-        started_at_us: int,
-    ) -> None:
-        self.request_id = request_id
-        self.plan = plan
-        self.input_tokens = input_tokens  # estimated
-        self.output_tokens = output_tokens  # reserved
-        self.hold_nano = hold_nano
-        self.started_at_us = started_at_us  # decides the window of each budget
-        self.state: object = None  # the limiter's own
+    request_id: str
+    plan: LimitPlan
+    input_tokens: int  # estimated
+    output_tokens: int  # reserved
+    hold_nano: int
+    started_at_us: int  # decides the window of each budget
+    state: Any = None  # the limiter's own
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +75,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     requests: Standing | None  # of the request limit with the least room; None: there is none
     tokens: Standing | None  # of the token limit with the least room
     warnings: tuple[Budget, ...] = ()  # soft budgets that are used up
+    # What remains of the same two limits beside that: it was set aside for claims to come.
+    requests_ahead: int = 0
+    tokens_ahead: int = 0
 
 
 class Limiter(Protocol):
@@ -123,7 +106,6 @@ class Limiter(Protocol):
     def settle(
         self,
         claim: Claim,
-        *,
         input_tokens: int,
         output_tokens: int,
         charge_nano: int,

@@ -9,7 +9,7 @@ from billing.budgets.window import window_at
 from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.estimate import Guess
 from gateway.dataplane.limits.types import LimitPlan, Standing
-from gateway.dataplane.reservation import Reservation
+from gateway.dataplane.reservation import Reservation, make_reservation
 from gateway.errors import RateLimitedError
 from tests.factories.limits import (
     JOURNAL,
@@ -36,9 +36,7 @@ class _Guess(Guess):
 
 async def reserve(rig: LimiterRig, plan: LimitPlan, guess: Guess) -> Reservation:
     """Return what was admitted, perhaps less than was guessed; raises what the client is told."""
-    reservation = Reservation(
-        *(rig.limiter, plan, guess, None), request_id="req_r", at_us=rig.clock(), is_stream=False
-    )
+    reservation = make_reservation(rig.limiter, plan, guess, None, "req_r", rig.clock(), False)
     waiting = reservation.ask()
     while waiting is not None:
         waiting = reservation.hear(await waiting)

@@ -11,7 +11,7 @@ from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.estimate import Guess
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.limits.types import LimitPlan
-from gateway.dataplane.reservation import Reservation
+from gateway.dataplane.reservation import Reservation, make_reservation
 from gateway.errors import ApiError, BudgetExhaustedError, RateLimitedError
 from tests.factories.limits import START_US, UNIT, SetClock, make_budget, make_limit, make_plan
 
@@ -39,9 +39,7 @@ def make_limiter() -> LocalLimiter:
 def ask(
     limiter: LocalLimiter, plan: LimitPlan, guess: Guess, *, is_stream: bool = True
 ) -> Reservation:
-    reservation = Reservation(
-        limiter, plan, guess, PRICE, request_id="req_1", at_us=START_US, is_stream=is_stream
-    )
+    reservation = make_reservation(limiter, plan, guess, PRICE, "req_1", START_US, is_stream)
     assert reservation.ask() is None
     return reservation
 
