@@ -48,6 +48,7 @@ class EncodedPlan:
         "alone_until",
         "answer",
         "ends_us",
+        "free_places",
         "plan",
         "stamp",
         "starts_us",
@@ -69,6 +70,7 @@ class EncodedPlan:
         self.windows = windows
         self.stamp = stamp
         self.alone_until = 0.0  # the event loop's clock: till then nothing is asked for together
+        self.free_places = 0  # of those in flight, when last heard
         self.starts_us = max((window.start_us for window in windows), default=0)
         self.ends_us = min((window.end_us for window in windows), default=ENDLESS_US)
         keys = (

@@ -14,13 +14,8 @@ from gateway.dataplane.limits.clocks import monotonic_us, wall_us
 from gateway.dataplane.limits.counters import Counters
 from gateway.dataplane.limits.hold_time import WEIGHT
 from gateway.dataplane.limits.left_charges import LeftCharges
-from gateway.dataplane.limits.resolved_plan import (
-    NO_ROOM,
-    Held,
-    ResolvedPlan,
-    weigh,
-)
-from gateway.dataplane.limits.taken_ahead import TakenAhead, has_room_ahead
+from gateway.dataplane.limits.resolved_plan import NO_ROOM, Held, ResolvedPlan, weigh
+from gateway.dataplane.limits.taken_ahead import AllAhead, TakenAhead, has_room_ahead
 from gateway.dataplane.limits.types import OUTPUT, TOTAL, Outcome
 from gateway.dataplane.limits.unposted import Unposted
 
@@ -55,8 +50,8 @@ class LocalLimiter:
         self._wall_us = wall_us
         self._journal_id = journal_id
         self._takes_ahead = takes_ahead
-        self._ahead: list[ResolvedPlan] = []  # that have taken claims ahead
         self._unposted = Unposted()
+        self._ahead = AllAhead(monotonic_us, self._unposted)
         self._left = LeftCharges()
 
     def admit(self, claim: Claim) -> Outcome:
@@ -68,10 +63,12 @@ class LocalLimiter:
             outcome = plan.ahead.admit(claim, now_us)
             if outcome is not None:
                 return outcome
-            self._give_back(plan, now_us)
+            self._ahead.give_back(plan, now_us)
         return self._ask_all(claim, plan, now_us)
 
     def _ask_all(self, claim: Claim, plan: ResolvedPlan, now_us: int) -> Outcome:
+        if now_us >= self._ahead.over_at_us:
+            self._ahead.give_back_over(now_us)
         input_tokens, output_tokens = claim.input_tokens, claim.output_tokens
         costs = (1, input_tokens, output_tokens, input_tokens + output_tokens)
         requests = weigh(plan.request_buckets, costs, now_us)
@@ -85,10 +82,14 @@ class LocalLimiter:
         warnings = find_warnings(windows, claim.hold_nano) if windows else ()
         if warnings is None:
             return self._refuse(claim, plan, now_us)
+        if warnings and self._ahead.give_all_back():  # perhaps for what was only set aside
+            return self._ask_all(claim, plan, now_us)
         self._hold(claim, plan, windows, now_us)
         for bucket in plan.buckets:
             bucket.level = bucket.next_level
             bucket.at_us = now_us
+        if self._ahead.plans and not all(window.is_hard for window in windows):
+            self._ahead.give_back_crowded(now_us)
         outcome = explain.admitted((requests, tokens), warnings)
         if (
             self._takes_ahead
@@ -96,27 +97,9 @@ class LocalLimiter:
             and has_room_ahead(plan, claim, windows)
             and not warnings
         ):
-            plan.ahead = TakenAhead(plan, claim, windows, outcome, tightest=tokens, now_us=now_us)
-            self._ahead.append(plan)
+            ahead = TakenAhead(plan, claim, windows, outcome, tightest=tokens, now_us=now_us)
+            self._ahead.begin(plan, ahead)
         return outcome
-
-    def _give_back(self, plan: ResolvedPlan, now_us: int) -> None:
-        """Give back what a plan has taken ahead."""
-        ahead, plan.ahead = plan.ahead, None
-        if ahead is not None:
-            self._ahead.remove(plan)
-            ahead.give_back(now_us)
-            if ahead.charge and ahead.windows:
-                self._unposted.add(ahead.point, ahead.charge, ahead.windows, now_us)
-
-    def _give_all_back(self) -> bool:
-        """Give back what all plans have taken ahead; tell whether there was any."""
-        if not self._ahead:
-            return False
-        now_us = self._monotonic_us()
-        for plan in list(self._ahead):
-            self._give_back(plan, now_us)
-        return True
 
     @staticmethod
     def _hold(
@@ -132,7 +115,7 @@ class LocalLimiter:
         claim.state = (plan, windows, now_us)
 
     def _refuse(self, claim: Claim, plan: ResolvedPlan, now_us: int) -> Outcome:
-        if self._give_all_back():
+        if self._ahead.give_all_back():
             return self._ask_all(claim, plan, now_us)
         for bucket in plan.buckets:
             # A clock that stepped back: waiting is counted from now on, not from a later moment.
@@ -152,7 +135,7 @@ class LocalLimiter:
 
     def peek(self, plan: LimitPlan) -> Outcome:
         """Return how a plan stands, consuming nothing."""
-        self._give_all_back()
+        self._ahead.give_all_back()
         resolved = self.counters.resolve(plan)
         now_us = self._monotonic_us()
         requests, tokens = explain.standings(
@@ -168,7 +151,7 @@ class LocalLimiter:
         windows = cast("Held", claim.state)[1]
         for window in windows:
             if window.is_hard and not window.has_room_for_more(hold_nano):
-                if self._give_all_back():
+                if self._ahead.give_all_back():
                     return self.top_up(claim, output_tokens=output_tokens, hold_nano=hold_nano)
                 return window.owner.budget
         self.take_more(claim, output_tokens=output_tokens, hold_nano=hold_nano)
@@ -186,6 +169,8 @@ class LocalLimiter:
             window.take(hold_nano)
         claim.output_tokens += output_tokens
         claim.hold_nano += hold_nano
+        if self._ahead.plans:
+            self._ahead.give_back_crowded(now_us)
 
     def settle(
         self,
@@ -201,6 +186,9 @@ class LocalLimiter:
             return
         claim.state = None
         plan, windows, admitted_at_us = held
+        now_us = self._monotonic_us()
+        if now_us >= self._ahead.over_at_us:
+            self._ahead.give_back_over(now_us)
         ahead = plan.ahead
         if (
             ahead is not None
@@ -210,9 +198,23 @@ class LocalLimiter:
             )
         ):
             return
+        self._settle_alone(
+            claim, held, now_us, input_tokens, output_tokens, charge_nano, journal_point
+        )
+
+    def _settle_alone(  # noqa: PLR0917  (by position, for names cost time here)
+        self,
+        claim: Claim,
+        held: Held,
+        now_us: int,
+        input_tokens: int,
+        output_tokens: int,
+        charge_nano: int,
+        journal_point: tuple[int, int],
+    ) -> None:
+        plan, windows, admitted_at_us = held
         more_input = input_tokens - claim.input_tokens
         more_output = output_tokens - claim.output_tokens
-        now_us = self._monotonic_us()
         if more_input or more_output:
             corrections = (0, more_input, more_output, more_input + more_output)
             for bucket in plan.token_buckets:
@@ -241,12 +243,16 @@ class LocalLimiter:
             budget.mean_hold_ms += ((now_us - admitted_at_us) / 1000 - budget.mean_hold_ms) * WEIGHT
             if charge_nano:
                 self._unposted.add(journal_point, charge_nano, windows, now_us)
+        if self._ahead.plans and (
+            more_input > 0 or more_output > 0 or charge_nano > claim.hold_nano
+        ):
+            self._ahead.give_back_crowded(now_us)
 
     def undo(self, claim: Claim) -> None:
         """Take an admission back whole, the request's own count too: nobody waited for it."""
         if claim.state is None:
             return
-        self._give_all_back()
+        self._ahead.give_all_back()
         now_us = self._monotonic_us()
         for bucket in cast("Held", claim.state)[0].buckets:
             if not bucket.metric:
@@ -255,7 +261,7 @@ class LocalLimiter:
 
     def use_snapshot(self, snapshot: Snapshot) -> None:
         """Take changed amounts; what was used stays used. States of ids that are gone go too."""
-        self._give_all_back()
+        self._ahead.give_all_back()
         self.counters.use_snapshot(snapshot)
 
     def find_posted(self) -> tuple[int, int] | None:
@@ -265,7 +271,7 @@ class LocalLimiter:
 
     def count_left(self, left: LeftJournal) -> None:
         """Count what a journal holds that no budget here has heard of, until a feed covers it."""
-        self._give_all_back()
+        self._ahead.give_all_back()
         self._left.add(left, self.counters)
 
     def use_feed(self, feed: SpendFeed) -> None:
@@ -276,7 +282,7 @@ class LocalLimiter:
         """Do so; return the windows with less unposted than before, None if the feed was not new."""
         if self.counters.feed is not None and feed.version <= self.counters.feed.version:
             return None
-        self._give_all_back()
+        self._ahead.give_all_back()
         position = feed.positions.get(self._journal_id)
         covered: set[WindowState] = set()
         if position is not None:

@@ -29,7 +29,12 @@ def read_admitted(
     """Count claims that were admitted together in the book; return the outcome for each."""
     plan, windows = calls.plan, calls.windows
     numbers = calls.answer.unpack_from(reply, 1)
-    at = len(plan.buckets) + len(plan.leases) + 1
+    leases_at = len(plan.buckets)
+    at = leases_at + len(plan.leases) + 1
+    if plan.leases:
+        counts = numbers[leases_at:]
+        free = [one.limit.amount - int(n) for one, n in zip(plan.leases, counts, strict=False)]
+        calls.free_places = min(free) - 1
     has_warnings = False
     for window in windows:
         others = numbers[at]

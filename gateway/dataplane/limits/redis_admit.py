@@ -30,8 +30,8 @@ _ALONE_SECONDS = 0.1  # after a refusal: some limit of the plan is near
 
 # A claim and who waits for the decision on it.
 _Waiting = tuple["Claim", "asyncio.Future[Outcome]"]
-# A decision under way: on what, by which calls, at which epoch.
-_Asked = tuple[list[_Waiting], "EncodedPlan", int]
+# A decision under way: on what, by which calls, at which epoch, and whether it is the last word.
+_Asked = tuple[list[_Waiting], "EncodedPlan", int, bool]
 
 
 class _Group:
@@ -61,8 +61,12 @@ class Admissions:
         calls_for: Callable[[ResolvedPlan, int], EncodedPlan],
         look_after: Callable[[int, Any], None],
         undo: Callable[[Claim], None],
+        tell_beside: Callable[[ResolvedPlan], bool],
     ) -> None:
-        """``clocks``: monotonic, wall, and a test's own time (0: the server's), microseconds."""
+        """``clocks``: monotonic, wall, and a test's own time (0: the server's), microseconds.
+
+        ``tell_beside`` tells Redis what has ended beside a plan; whether there was any.
+        """
         self._book = book
         self._membership = membership
         self._scripts = scripts
@@ -71,6 +75,7 @@ class Admissions:
         self._calls_for = calls_for
         self._look_after = look_after
         self._undo = undo
+        self._tell_beside = tell_beside
         self._groups: dict[ResolvedPlan, _Group] = {}  # gathered, not asked for yet
         self.open = 0  # claims that were admitted and are not settled
 
@@ -103,9 +108,9 @@ class Admissions:
             return
         calls = self._calls_for(plan, claim.started_at_us)
         if self.open <= FEW:
-            self._send(connection, calls, [(claim, future)], Haste.AT_ONCE)
+            self._send(connection, calls, [(claim, future)], Haste.AT_ONCE, is_last=is_alone)
         elif is_alone or plan.leases or connection.now() < calls.alone_until:
-            self._send(connection, calls, [(claim, future)], Haste.GATHERED)
+            self._send(connection, calls, [(claim, future)], Haste.GATHERED, is_last=is_alone)
         else:
             if group is not None:  # in other windows
                 self._send_groups()
@@ -143,16 +148,18 @@ class Admissions:
         calls: EncodedPlan,
         waiting: list[_Waiting],
         haste: Haste,
+        *,
+        is_last: bool = False,
     ) -> None:
         number = len(waiting)
         for window in calls.windows:
             window.pending += number
         payload = calls.admit([claim for claim, _ in waiting], self._now_us())
-        asked: _Asked = (waiting, calls, self._scripts.epoch)
+        asked: _Asked = (waiting, calls, self._scripts.epoch, is_last)
         connection.send(payload, self._on_reply, asked, haste)
 
     def _on_reply(self, asked: _Asked, reply: Any) -> None:
-        waiting, calls, _ = asked
+        waiting, calls, _, is_last = asked
         number = len(waiting)
         for window in calls.windows:
             window.pending -= number
@@ -174,7 +181,8 @@ class Admissions:
                     self._undo(claim)
                 else:
                     future.set_result(outcome)
-        elif number > 1:
+        elif not is_last and (self._tell_beside(calls.plan) or number > 1):
+            # By itself, and behind what has ended meanwhile: it may have made room.
             calls.alone_until = asyncio.get_running_loop().time() + _ALONE_SECONDS
             for claim, future in waiting:
                 self._ask_again(claim, future, is_alone=True)
@@ -182,7 +190,7 @@ class Admissions:
             self._take_refusal(waiting[0], calls, reply)
 
     def _ask_after_loss(self, asked: _Asked, reply: Any) -> None:
-        waiting, calls, epoch = asked
+        waiting, calls, epoch, _ = asked
         for claim, _ in waiting:
             self._own.note_end(claim.request_id, calls.plan)  # what a lost call may have begun
         left = [(claim, future) for claim, future in waiting if not future.cancelled()]

@@ -24,8 +24,9 @@ from gateway.dataplane.limits.membership import Membership, Places
 from gateway.dataplane.limits.own_part import OwnPart
 from gateway.dataplane.limits.redis_admit import FEW, Admissions
 from gateway.dataplane.limits.redis_scripts import STALE, RedisScripts
-from gateway.dataplane.limits.redis_settle import Settlements
+from gateway.dataplane.limits.redis_settle import Settlements, find_haste
 from gateway.dataplane.limits.redis_top_up import TopUps
+from gateway.dataplane.limits.resp_connection import Haste
 
 if TYPE_CHECKING:
     from billing.budgets.spend_feed import SpendFeed
@@ -95,6 +96,7 @@ class RedisLimiter:
             calls_for=self._calls_for,
             look_after=self._look_after,
             undo=self.undo,
+            tell_beside=self._settlements.flush_beside,
         )
 
     @property
@@ -168,29 +170,37 @@ class RedisLimiter:
         if held is None:
             return
         plan = held[0]
-        if self._admissions.open > FEW and not plan.leases and self._membership.connection:
+        haste = find_haste(claim, plan, held[1])
+        is_summed = haste is Haste.PATIENT and self._admissions.open > FEW and not plan.leases
+        if is_summed and self._membership.connection:
             self._admissions.open -= 1
             self._settlements.add(claim, input_tokens, output_tokens, charge_nano, journal_point)
             return
         corrections = (0, input_tokens - claim.input_tokens, output_tokens - claim.output_tokens)
         self._book.settle(claim, input_tokens, output_tokens, charge_nano, journal_point)
-        self._tell_settled(claim, plan, corrections)
+        self._tell_settled(claim, plan, corrections, haste)
 
     def undo(self, claim: Claim) -> None:
         """Take an admission back whole: nobody waited for it."""
         if claim.state is None:
             return
-        plan = cast("Held", claim.state)[0]
+        plan, windows, _ = cast("Held", claim.state)
+        haste = find_haste(claim, plan, windows)
         self._book.undo(claim)
-        self._tell_settled(claim, plan, (-1, -claim.input_tokens, -claim.output_tokens))
+        back = (-1, -claim.input_tokens, -claim.output_tokens)
+        self._tell_settled(claim, plan, back, haste)
 
     def _tell_settled(
-        self, claim: Claim, plan: ResolvedPlan, corrections: tuple[int, int, int]
+        self,
+        claim: Claim,
+        plan: ResolvedPlan,
+        corrections: tuple[int, int, int],
+        haste: Haste,
     ) -> None:
         self._admissions.open -= 1
         if plan.leases:
             self._own.running.pop(claim.request_id, None)
-        self._settlements.tell(claim, plan, corrections)
+        self._settlements.tell(claim, plan, corrections, haste)
 
     def use_snapshot(self, snapshot: Snapshot) -> None:
         """Take changed amounts; what was used stays used."""

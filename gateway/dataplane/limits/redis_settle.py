@@ -1,5 +1,8 @@
 """Settlements on their way to Redis: told one by one, or, under load, those of a plan added up.
 
+Where a limit or a budget is near, each is told at once: what it gives back may be what the next claim
+needs, and that may be asked for by another worker.
+
 What is added up reaches the book and Redis in one step, before anything absolute of the same money is
 written (:class:`gateway.dataplane.limits.own_part.OwnPart` sees to that) and before a SpendFeed is
 taken. With a connection it is forgotten but for the book: what follows is written back from there.
@@ -11,16 +14,20 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from gateway.dataplane.limits.encode_plan import EncodedPlan
 from gateway.dataplane.limits.resp_connection import PATIENT_SECONDS, Haste
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.book import Book
-    from gateway.dataplane.limits.encode_plan import EncodedPlan
+    from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.membership import Membership
     from gateway.dataplane.limits.own_part import OwnPart
     from gateway.dataplane.limits.redis_scripts import RedisScripts
     from gateway.dataplane.limits.resolved_plan import Held, ResolvedPlan
     from gateway.dataplane.limits.types import Claim
+
+# With room for fewer claims like the one that ends, somebody may wait for what it gives back.
+NEAR = 64
 
 Corrections = tuple[int, int, int]  # of requests, input and output tokens
 JournalPoint = tuple[int, int]  # segment and offset
@@ -77,13 +84,17 @@ class Settlements:
         self._sums: dict[ResolvedPlan, _Sum] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, claim: Claim, plan: ResolvedPlan, corrections: Corrections) -> None:
+    def tell(
+        self, claim: Claim, plan: ResolvedPlan, corrections: Corrections, haste: Haste
+    ) -> None:
         """Tell that a claim has ended, whose corrections the book has."""
         if self._membership.connection is None:
             self._own.note_end(claim.request_id, plan)
         else:
+            if plan in self._sums:  # before it was near
+                self.flush()
             ended = (plan, claim.started_at_us, claim.request_id)
-            self._send(*ended, corrections, claim.hold_nano)
+            self._send(*ended, corrections, claim.hold_nano, haste=haste)
 
     def add(
         self, claim: Claim, input_tokens: int, output_tokens: int, charge: int, point: JournalPoint
@@ -122,6 +133,14 @@ class Settlements:
         for plan, one in self._take_sums():
             self._send(plan, one.started_at_us, "", (0, one.input, one.output), one.hold)
 
+    def flush_beside(self, plan: ResolvedPlan) -> bool:
+        """Write what was added up if some of it counts for ``plan``; tell whether."""
+        mine = {*plan.token_buckets, *plan.budgets}
+        if any(not mine.isdisjoint((*one.token_buckets, *one.budgets)) for one in self._sums):
+            self.flush()
+            return True
+        return False
+
     def drop(self) -> None:
         """Let the book have what was added up: all is written back from there."""
         self._take_sums()
@@ -149,6 +168,8 @@ class Settlements:
         request_id: str,
         corrections: Corrections,
         hold: int,
+        *,
+        haste: Haste = Haste.PATIENT,
     ) -> None:
         connection = self._membership.connection
         if connection is None:
@@ -156,9 +177,26 @@ class Settlements:
         calls = self._calls_for(plan, started_at_us)
         payload = calls.settle(request_id, self._now_us(), corrections, hold)
         asked = (request_id, plan, self._scripts.epoch)
-        connection.send(payload, self._on_reply, asked, Haste.PATIENT)
+        connection.send(payload, self._on_reply, asked, haste)
 
     def _on_reply(self, asked: tuple[str, ResolvedPlan, int], reply: Any) -> None:
         if type(reply) is not int:
             self._own.note_end(asked[0], asked[1])
             self._look_after(asked[2], reply)
+
+
+def find_haste(claim: Claim, plan: ResolvedPlan, windows: tuple[WindowState, ...]) -> Haste:
+    """Tell whether somebody may wait for what ``claim`` gives back; by what was heard last."""
+    if plan.leases:
+        calls = plan.encoded
+        if not isinstance(calls, EncodedPlan) or calls.free_places < NEAR:
+            return Haste.AT_ONCE
+    hold = NEAR * claim.hold_nano
+    for window in windows:
+        if window.is_hard and window.used + hold > window.amount:
+            return Haste.AT_ONCE
+    tokens = NEAR * (claim.input_tokens + claim.output_tokens)
+    for bucket in plan.token_buckets:
+        if bucket.level + tokens > bucket.amount:
+            return Haste.AT_ONCE
+    return Haste.PATIENT

@@ -116,6 +116,10 @@ class Ahead(Protocol):
     windows: tuple[WindowState, ...]  # in which they are
     charge: int  # of what has ended meanwhile, nano
     point: tuple[int, int]  # behind its latest close record
+    until_us: int  # from then on nothing of it is used
+
+    def is_crowded(self) -> bool:
+        """Tell whether what others have used meanwhile leaves too little room for all of it."""
 
     def settle(  # noqa: PLR0917  (by position, for names cost time here)
         self,

@@ -192,6 +192,8 @@ class RespConnection(asyncio.Protocol):
                 on_reply, context = self._waiting.popleft()
                 self._count_answer()
                 on_reply(context, reply)
+                if self.is_lost:  # given up for this answer: nobody waits for those behind it
+                    return
                 reply = self._reader.gets()
         except HiredisError as error:
             self.close(f"it does not speak RESP ({error})")

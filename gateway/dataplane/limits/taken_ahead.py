@@ -11,6 +11,7 @@ some milliseconds later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.dataplane.limits.types import INPUT, OUTPUT, REQUESTS, Outcome, Standing
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.resolved_plan import LimitBucket, ResolvedPlan
     from gateway.dataplane.limits.types import Claim
+    from gateway.dataplane.limits.unposted import Unposted
 
 CLAIMS = 32
 LASTS_US = 20_000
+_NEVER_US = 2**63
 
 
 class TakenAhead:
@@ -45,9 +48,9 @@ class TakenAhead:
         "_requests_left",
         "_starts_us",
         "_tokens_left",
-        "_until_us",
         "charge",
         "point",
+        "until_us",
         "windows",
     )
 
@@ -72,7 +75,7 @@ class TakenAhead:
         self._hold_nano = claim.hold_nano * CLAIMS
         self._places = _find_places(plan)
         self._costs = self._left()
-        self._until_us = now_us + LASTS_US
+        self.until_us = now_us + LASTS_US
         self._now_us = now_us  # of the latest claim
         # Of the claims that have ended meanwhile: how many, what they held and for how long, what
         # they are charged, and behind which close record.
@@ -109,7 +112,7 @@ class TakenAhead:
             or output < 0
             or hold < 0
             or not self._places
-            or now_us >= self._until_us
+            or now_us >= self.until_us
             or not self._starts_us <= claim.started_at_us < self._ends_us
         ):
             return None
@@ -135,8 +138,12 @@ class TakenAhead:
         """Settle a claim with the others, when all is given back; False where it must be by itself."""
         tokens = self._input_tokens + claim.input_tokens - input_tokens
         output = self._output_tokens + claim.output_tokens - output_tokens
-        if tokens < 0 or output < 0:
+        more = charge_nano - claim.hold_nano
+        if tokens < 0 or output < 0 or more > self._hold_nano:
             return False
+        if more > 0:  # paid from what is set aside
+            self._hold_nano -= more
+            self._ended_hold += more
         self._input_tokens = tokens
         self._output_tokens = output
         self._places += 1
@@ -147,8 +154,15 @@ class TakenAhead:
         self.point = journal_point
         return True
 
+    def is_crowded(self) -> bool:
+        """Tell whether what others have used meanwhile leaves too little room for all of it."""
+        return any(bucket.level > bucket.room for bucket in self._plan.buckets) or any(
+            window.used >= window.amount for window in self.windows
+        )
+
     def give_back(self, now_us: int) -> None:
-        """Charge what was used, and give back the rest."""
+        """Charge what was used, as of when it was used, and give back the rest."""
+        now_us = min(now_us, self.until_us)
         number = self._ended
         for lease in self._plan.leases:
             lease.count -= self._places
@@ -161,9 +175,59 @@ class TakenAhead:
         for bucket in self._plan.buckets:
             cost = self._costs[bucket.metric]
             bucket.set_aside(-cost)
-            bucket.add(cost - left[bucket.metric], now_us)
+            bucket.add(cost - left[bucket.metric], max(now_us, bucket.at_us))
         for window in self.windows:
             window.take(-self._hold_nano - self._ended_hold, self.charge)
+
+
+class AllAhead:
+    """What all plans of one limiter have set aside, oldest first."""
+
+    __slots__ = ("_monotonic_us", "_unposted", "over_at_us", "plans")
+
+    def __init__(self, monotonic_us: Callable[[], int], unposted: Unposted) -> None:
+        self._monotonic_us = monotonic_us
+        self._unposted = unposted  # what is charged goes there
+        self.plans: list[ResolvedPlan] = []
+        self.over_at_us = _NEVER_US  # when the first of them is over
+
+    def begin(self, plan: ResolvedPlan, ahead: TakenAhead) -> None:
+        """Keep what a plan has just taken ahead."""
+        plan.ahead = ahead
+        if not self.plans:
+            self.over_at_us = ahead.until_us
+        self.plans.append(plan)
+
+    def give_back(self, plan: ResolvedPlan, now_us: int) -> None:
+        """Give back what a plan has taken ahead."""
+        ahead, plan.ahead = plan.ahead, None
+        if ahead is not None:
+            self.plans.remove(plan)
+            first = self.plans[0].ahead if self.plans else None
+            self.over_at_us = _NEVER_US if first is None else first.until_us
+            ahead.give_back(now_us)
+            if ahead.charge and ahead.windows:
+                self._unposted.add(ahead.point, ahead.charge, ahead.windows, now_us)
+
+    def give_back_over(self, now_us: int) -> None:
+        """Give back what was taken ahead for a time that is over."""
+        while now_us >= self.over_at_us:
+            self.give_back(self.plans[0], now_us)
+
+    def give_back_crowded(self, now_us: int) -> None:
+        """Give back what was taken ahead where others have used more than was to be seen."""
+        for plan in list(self.plans):
+            if plan.ahead is not None and plan.ahead.is_crowded():
+                self.give_back(plan, now_us)
+
+    def give_all_back(self) -> bool:
+        """Give back what all plans have taken ahead; tell whether there was any."""
+        if not self.plans:
+            return False
+        now_us = self._monotonic_us()
+        for plan in list(self.plans):
+            self.give_back(plan, now_us)
+        return True
 
 
 def _without(standing: Standing | None, cost: int) -> Standing | None:

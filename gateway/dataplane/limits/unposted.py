@@ -44,15 +44,22 @@ class Unposted:
         windows: tuple[WindowState, ...],
         now_us: int,
     ) -> None:
-        """Note a charge whose close record ends at ``journal_point``."""
+        """Note a charge whose close record ends at ``journal_point``.
+
+        Those that are added up are told later than what came behind them in the journal; so points
+        do not come in order, and no slot may end before one of its charges.
+        """
         slots = self._slots
         slot = slots[-1] if slots else None
         if slot is None or not 0 <= now_us - slot.begun_us < SLOT_US:
             if len(slots) >= _MOST_SLOTS:
                 self._coarsen()
+            before = slot
             slot = _Slot(now_us)
+            if before is not None:
+                slot.end = before.end  # slots are covered, and made coarser, in their order
             slots.append(slot)
-        slot.end = journal_point
+        slot.end = max(slot.end, journal_point)
         slot.charges[windows] = slot.charges.get(windows, 0) + nano
 
     def take_covered(self, position: tuple[int, int]) -> Iterator[tuple[WindowState, int]]:

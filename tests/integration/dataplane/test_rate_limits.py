@@ -261,7 +261,7 @@ def test_a_short_choice_hides_none_that_was_cut_off(
         if is_stream
         else whole({**chat_reply(counts=usage(10, 310)), "choices": choices})
     )
-    a_day = limit("total_tokens", 86_400 * 1000, 86_400, scope_id=f"key_short_{is_stream}")
+    a_day = limit("total_tokens", 10**6, 86_400, scope_id=f"key_short_{is_stream}")
     secret = publish_stranger(limited, a_day)
     chat = partial(limited.chat, secret=secret, stream=is_stream)
     assert [chat(n=4, max_tokens=100).status_code for _ in range(16)] == [200] * 16

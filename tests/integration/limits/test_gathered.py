@@ -15,6 +15,7 @@ from billing.budgets.window import window_at
 from gateway.dataplane.limits.clocks import wall_us
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
 from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
+from gateway.snapshot.model import Budget, RateLimit
 from tests.factories.limits import (
     JOURNAL,
     UNIT,
@@ -192,6 +193,52 @@ async def test_a_feed_finds_what_was_added_up(rig: Rig) -> None:
     for claim in claims[30:]:
         rig.settle(claim, charge_nano=UNIT)
     await until(lambda: rig.money() == {"held": 0, "unposted": 20 * UNIT, "spent": 20 * UNIT})
+
+
+async def test_a_feed_covers_nothing_that_lies_behind_it(rig: Rig) -> None:
+    """Sums of two plans are told one after the other, whatever the order of their close records."""
+    budget = make_budget("1000")
+    one, other = make_plan(budget, make_limit("requests", 1000)), make_plan(budget)
+    claims = [rig.claim(plan, hold_nano=UNIT) for plan in (one, other, one)]
+    assert all(outcome.refusal is None for outcome in await rig.ask_all(claims))
+    rig.settle(claims[0], charge_nano=UNIT)
+    point = rig.settle(claims[1], charge_nano=UNIT)
+    rig.settle(claims[2], charge_nano=9 * UNIT)
+    start_us = window_at(budget.window, budget.time_zone, rig.clock()).start_us
+    spent = {budget.id: WindowSpend(start_us, "2")}
+    rig.limiter.use_feed(SpendFeed(version=7, positions={JOURNAL: point}, spent=spent))
+    await until(lambda: rig.money()["spent"] == 2 * UNIT)
+    assert rig.money()["unposted"] >= 9 * UNIT
+
+
+@pytest.mark.parametrize("kind", ["budget", "total_tokens", "in_flight"])
+async def test_what_has_ended_refuses_nobody_who_asks_next(rig: Rig, kind: str) -> None:
+    """One client, one request after the other, each estimated at more than half of what it may."""
+    rule = {
+        "budget": make_budget("100"),
+        "total_tokens": make_limit("total_tokens", 100, 3600),
+        "in_flight": make_limit("in_flight", 1),
+    }[kind]
+    plan = make_plan(rule)
+    for _ in range(20):
+        claim = rig.claim(plan, input_tokens=10, output_tokens=50, hold_nano=60 * UNIT)
+        assert (await rig.limiter.admit(claim)).refusal is None
+        rig.settle(claim, input_tokens=1, output_tokens=0, charge_nano=UNIT)
+
+
+@pytest.mark.parametrize("rule", [make_budget("100"), make_limit("total_tokens", 6_000, 3600)])
+async def test_what_others_have_ended_refuses_no_larger_claim(
+    rig: Rig, rule: Budget | RateLimit
+) -> None:
+    """There is much room for each of the small ones, so their settlements are added up."""
+    small, large = make_plan(rule, make_limit("requests", 1000)), make_plan(rule)
+    counts = {"input_tokens": 5, "output_tokens": 5, "hold_nano": UNIT // 6}
+    claims = [rig.claim(small, **counts) for _ in range(20)]
+    assert all(outcome.refusal is None for outcome in await rig.ask_all(claims))
+    for claim in claims:
+        rig.settle(claim, input_tokens=0, output_tokens=0)
+    claim = rig.claim(large, input_tokens=3_000, output_tokens=2_900, hold_nano=99 * UNIT)
+    assert (await rig.limiter.admit(claim)).refusal is None
 
 
 async def test_waits_that_are_cancelled_while_gathered_leave_nothing(rig: Rig) -> None:

@@ -12,6 +12,7 @@ import redis
 
 from billing.budgets.spend_feed import SpendFeed, WindowSpend
 from billing.budgets.window import window_at
+from gateway.dataplane.limits import membership, redis_settle, resp_connection
 from gateway.dataplane.limits.left_charges import LeftCharge, LeftJournal
 from gateway.dataplane.limits.membership import Places
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
@@ -43,6 +44,14 @@ def settle(limiter: RedisLimiter, claim: Claim, charge_nano: int = 0) -> None:
         charge_nano=charge_nano,
         journal_point=(0, 1),
     )
+
+
+@pytest.fixture
+def waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for company, or for a heartbeat, waits longer than any test."""
+    monkeypatch.setattr(membership, "BEAT_SECONDS", 1_000)
+    monkeypatch.setattr(redis_settle, "PATIENT_SECONDS", 1_000)
+    monkeypatch.setattr(resp_connection, "PATIENT_SECONDS", 1_000)
 
 
 @pytest.fixture
@@ -202,6 +211,38 @@ async def test_what_was_charged_before_a_budget_was_heard_of_counts_for_all(
         limiter.use_feed(SpendFeed(version=1, positions={"jrn_0": (1, 50)}, spent=spent))
     await until(lambda: not connection_of(limiters[0])._waiting)
     assert (await limiters[1].admit(claim_on(plan, UNIT // 2))).refusal is None  # once, not twice
+
+
+@pytest.mark.parametrize("kind", ["budget", "total_tokens", "in_flight"])
+async def test_what_has_ended_is_free_for_other_workers_at_once(
+    waits_for_nothing: None, limiters: list[RedisLimiter], kind: str
+) -> None:
+    """Near a limit a settlement waits neither for others nor for a heartbeat."""
+    rule = {
+        "budget": make_budget("100"),
+        "total_tokens": make_limit("total_tokens", 100, 3600),
+        "in_flight": make_limit("in_flight", 1),
+    }[kind]
+    plan = make_plan(rule)
+    busy = make_plan(make_limit("requests", 10**6, name="lim_busy"))
+    for limiter in limiters:  # as under load
+        assert all([(await limiter.admit(claim_on(busy))).refusal is None for _ in range(12)])
+    for turn in range(8):
+        limiter = limiters[turn % WORKERS]
+        claim = make_claim(
+            plan,
+            input_tokens=10,
+            output_tokens=50,
+            hold_nano=60 * UNIT,
+            started_at_us=time.time_ns() // 1000,
+        )
+
+        async def is_admitted(limiter: RedisLimiter = limiter, claim: Claim = claim) -> bool:
+            return (await limiter.admit(claim)).refusal is None
+
+        await until(is_admitted)
+        claim_tokens = {"input_tokens": 1, "output_tokens": 0}
+        limiter.settle(claim, **claim_tokens, charge_nano=UNIT, journal_point=(0, turn))
 
 
 async def test_a_dead_workers_holds_are_dropped_and_its_charges_kept(

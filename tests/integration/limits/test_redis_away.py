@@ -11,9 +11,10 @@ import pytest
 import redis
 
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
+from gateway.dataplane.limits.resp_connection import Haste, RespConnection, command
 from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
 from tests.factories.limits import UNIT, make_budget, make_claim, make_limit, make_plan
-from tests.fixtures.limiters import MortalValkey, until_alone, until_ready
+from tests.fixtures.limiters import MortalValkey, until, until_alone, until_ready
 
 pytestmark = pytest.mark.faults
 
@@ -189,3 +190,25 @@ async def test_forgotten_scripts_are_loaded_again(mortal_valkey: MortalValkey) -
     outcomes = [await limiters[0].admit(claim_on(plan)) for _ in range(2)]
     assert [outcome.refusal is None for outcome in outcomes] == [True, False]
     await close(limiters)
+
+
+async def test_answers_behind_the_one_that_ends_a_connection_are_nobodys(
+    mortal_valkey: MortalValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    answers: list[tuple[int, object]] = []
+
+    def hear(number: int, reply: object) -> None:
+        answers.append((number, reply))
+        connection.close("enough")
+
+    _, connection = await loop.create_unix_connection(
+        lambda: RespConnection(timeout_seconds=10, on_lost=lambda _: None),
+        mortal_valkey.url.removeprefix("unix://"),
+    )
+    for number in range(5):
+        connection.send(command(b"PING"), hear, number, Haste.NEXT)
+    connection.flush()
+    await until(lambda: len(answers) == 5)
+    assert answers == [(0, b"PONG"), *((number, None) for number in range(1, 5))]
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

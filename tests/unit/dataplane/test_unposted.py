@@ -38,6 +38,39 @@ def test_a_slot_goes_as_a_whole() -> None:
     assert total(unposted.take_covered((1, 200))) == {A: 2}
 
 
+def test_what_is_told_late_does_not_drop_what_came_behind_it() -> None:
+    """Charges that are added up are told after some whose records lie behind theirs."""
+    unposted = Unposted()
+    unposted.add((1, 200), 5, (A,), 0)
+    unposted.add((1, 100), 1, (A,), 1)
+    assert total(unposted.take_covered((1, 100))) == {}
+    assert total(unposted.take_covered((1, 200))) == {A: 6}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 50), st.integers(1, 10), st.integers(0, SLOT_US)),
+        min_size=1,
+        max_size=2_000,
+    ),
+    st.integers(0, 2_000),
+)
+def test_no_charge_is_dropped_before_it_is_covered(
+    charges: list[tuple[int, int, int]], position: int
+) -> None:
+    unposted = Unposted()
+    now_us = 0
+    ends = [(max(0, number - late), nano) for number, (late, nano, _) in enumerate(charges)]
+    for (end, nano), (_, _, passed_us) in zip(ends, charges, strict=True):
+        now_us += passed_us
+        unposted.add((1, end), nano, (A,), now_us)
+    covered = sum(nano for end, nano in ends if end <= position)
+    dropped = total(unposted.take_covered((1, position))).get(A, 0)
+    assert dropped <= covered
+    rest = total(unposted.take_covered((1, len(charges)))).get(A, 0)
+    assert dropped + rest == sum(nano for _, nano in ends)
+
+
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=5000))
 def test_days_without_a_feed_lose_nothing_and_stay_small(charges: list[int]) -> None:
     unposted = Unposted()
