@@ -12,6 +12,7 @@ import httptools
 
 from backends.engine_reply import MAX_HEAD_BYTES, PAUSE_READING_BYTES, EngineReply
 from backends.errors import MalformedReplyError, ReplyCutError, StaleConnectionError
+from backends.lone_chunk import LINES, MOST_BYTES, is_lone_chunk
 from backends.write_queue import WriteQueue, WriteTarget
 
 
@@ -31,6 +32,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
     __slots__ = (
         "_endpoint",
         "_has_started",
+        "_is_between_chunks",
         "_is_lost",
         "_target",
         "is_reused",
@@ -42,6 +44,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
         self._endpoint = endpoint
         self._is_lost = False
         self._has_started = False
+        self._is_between_chunks = False  # so the parser stands, for certain
         self.is_reused = False
         self.last_received_at = 0.0  # the event loop's clock
 
@@ -60,10 +63,11 @@ class EngineConnection(EngineReply, asyncio.Protocol):
         """
         if self._is_lost:
             raise StaleConnectionError("The kept connection is closed.")
-        self.headers = {}
+        self._lines = {}
         self._error = None
         self._head_bytes = 0
         self._is_complete = self._has_started = self._has_framing = False
+        self._is_between_chunks = False
         self._is_busy = True
         self._head_waiter = waiter = self._loop.create_future()
         self.last_received_at = self._loop.time()
@@ -71,7 +75,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             self._endpoint.writes.write(self._target, head + body)
         else:
             self._endpoint.writes.flush()
-            self._transport.writelines((head, body))
+            self._target.send_all((head, body))
         return waiter
 
     def abort(self, error: Exception) -> None:
@@ -102,8 +106,15 @@ class EngineConnection(EngineReply, asyncio.Protocol):
         if not self._is_busy:  # an engine that speaks unasked cannot be trusted with the next
             self.close()
             return
-        self._has_started = True
         self.last_received_at = self._endpoint.last_received_at = self._loop.time()
+        step = self._step
+        if self._is_between_chunks:
+            line = LINES[len(data)] if len(data) < MOST_BYTES else None
+            if line is not None and data.startswith(line) and data.endswith(b"\r\n") and step:
+                self._take_step(step, data[len(line) : -2])
+                return
+            self._is_between_chunks = False
+        self._has_started = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -112,8 +123,10 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             self.close()
             return
         if self._chunks:
-            if self._step is not None:
-                self._take_step(self._step)
+            if step is not None:
+                chunk = self._take_chunks()
+                self._is_between_chunks = not self._is_complete and is_lone_chunk(data, chunk)
+                self._take_step(step, chunk)
                 return
             self._buffered_bytes += len(data)
             if self._waiter is not None:
@@ -122,10 +135,13 @@ class EngineConnection(EngineReply, asyncio.Protocol):
                 self._is_paused = True
                 self._transport.pause_reading()
         elif self._is_in_head():
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._fail(MalformedReplyError("The engine's reply has a head without an end."))
-                self.close()
+            self._bound_head(len(data))
+
+    def _bound_head(self, read_bytes: int) -> None:
+        self._head_bytes += read_bytes
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(MalformedReplyError("The engine's reply has a head without an end."))
+            self.close()
 
     def eof_received(self) -> bool:
         """Let asyncio close the transport (asyncio's callback)."""

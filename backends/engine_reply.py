@@ -33,6 +33,7 @@ class EngineReply:
         "_is_paused",
         "_is_stepped_out",
         "_keeps_alive",
+        "_lines",
         "_loop",
         "_parser",
         "_step",
@@ -64,6 +65,7 @@ class EngineReply:
         self._has_framing = False
         self._head_bytes = 0  # of reads that ended before the head did
         self._keeps_alive = True
+        self._lines: dict[bytes, bytes] = {}  # of the head that comes in; then of trailers
         self.headers: dict[bytes, bytes] = {}  # lower-case names; a repeated name keeps the last
         self.status = 0
 
@@ -144,14 +146,15 @@ class EngineReply:
 
     # What the connection calls.
 
-    def _take_step(self, step: Callable[[bytes], bool]) -> None:
+    def _take_step(self, step: Callable[[bytes], bool], data: bytes) -> None:
         try:
-            self._is_stepped_out = step(self._take_chunks())
+            if not step(data):
+                return
+            self._is_stepped_out = True
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self._error = error
-        if self._is_stepped_out or self._error is not None:
-            self._step = None
-            self._wake()
+        self._step = None
+        self._wake()
 
     # What the parser calls.
 
@@ -162,7 +165,7 @@ class EngineReply:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header (httptools' callback)."""
-        self.headers[name.lower()] = value
+        self._lines[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """Wake the sender (httptools' callback)."""
@@ -171,10 +174,11 @@ class EngineReply:
             if status < 100:
                 raise MalformedReplyError("The engine's status is none.")
             self._is_informational = True
-            self.headers = {}
+            self._lines = {}
             return
         self.status = status
-        headers = self.headers
+        headers = self.headers = self._lines
+        self._lines = {}  # trailers are no part of the head (RFC 9110 section 6.5.1)
         self._has_framing = b"content-length" in headers or b"transfer-encoding" in headers
         self._keeps_alive = self._parser.should_keep_alive()
         waiter = self._head_waiter

@@ -26,6 +26,7 @@ class FrameAligner:
     __slots__ = (
         "_held",
         "_held_bytes",
+        "_is_clean",
         "_is_first",
         "_last",
         "_mark",
@@ -40,10 +41,19 @@ class FrameAligner:
         self._last = b""  # the last held byte: a frame's end may lie across two reads
         self._skips_lf = False  # the last read ended with a CR
         self._is_first = True
+        self._is_clean = False  # the reads till now ended with a frame
         self._mark = b""  # what may be the beginning of a byte order mark
 
     def feed(self, data: bytes) -> bytes:
         """Return the whole frames that ``data`` completes; b"" if it completes none."""
+        # ``find`` of one byte is several times as quick as ``in``.
+        if self._is_clean and data.find(b"\r") < 0 and data.endswith(b"\n\n"):
+            return data
+        frames = self._align(data)
+        self._is_clean = not (self._held or self._is_first or self._skips_lf)
+        return frames
+
+    def _align(self, data: bytes) -> bytes:
         if self._is_first:
             data, self._mark = self._mark + data, b""
             if len(data) < len(_BOM) and _BOM.startswith(data):
@@ -51,7 +61,7 @@ class FrameAligner:
                 return b""
             self._is_first = False
             data = data.removeprefix(_BOM)
-        if self._skips_lf or b"\r" in data:
+        if self._skips_lf or data.find(b"\r") >= 0:
             data = self._with_line_feeds(data)
         if not self._held:
             if data.endswith(b"\n\n"):

@@ -33,6 +33,8 @@ def engine_body(body: bytes, request: GenerationRequest, route: ServedRoute) -> 
         raise InvalidRequestError(
             f"The body is not valid JSON: {error}.", code="malformed_json"
         ) from None
+    except RecursionError:  # it was read once, from a place with more room below it
+        raise InvalidRequestError("The body is nested too deeply.", code="malformed_json") from None
     return _encode(members)
 
 

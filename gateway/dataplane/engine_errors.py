@@ -42,6 +42,9 @@ _NOT_READY_TYPE = "ServiceUnavailableError"  # vLLM's and the local engine's; sa
 CONTEXT_CODE = "context_length_exceeded"
 _CONTEXT = re.compile(r"maximum (?:context|model) length")
 
+# What a code may be made of: it becomes a header's value, and goes into the books.
+_is_word = re.compile(r"[\x21-\x7e]+").fullmatch
+
 _NO_ENDPOINT = (404, 405, 501)  # of an engine that serves a model of another kind
 
 # The client's own doing, with the status of our contract (422 never).
@@ -52,7 +55,7 @@ class EngineRefusalError(ApiError):
     """The engine refused what the client asked; its sentence is passed on."""
 
     def __init__(self, status: int, detail: ErrorDetail, message: str) -> None:
-        code = detail.code if isinstance(detail.code, str) else None
+        code = detail.code if isinstance(detail.code, str) and _is_word(detail.code) else None
         if code is None and status == 400 and _CONTEXT.search(message):
             code = CONTEXT_CODE
         super().__init__(message, code=code or "engine_refused", param=detail.param)

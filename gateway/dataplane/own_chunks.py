@@ -56,7 +56,7 @@ def closing_chunk(latest_frame: bytes, usage: TokenUsage, *, endpoint: str, mode
 def _event(latest_frame: bytes, endpoint: str, model: str, **members: Any) -> bytes:
     try:
         origin = _decode(latest_frame.removeprefix(b"data: "))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         origin = _Origin()
     return b"data: %b\n\n" % _encode(
         {

@@ -80,7 +80,7 @@ def _read_content(content: msgspec.Raw) -> str:
     """Return a message's text: the content itself, or its text parts; "" where there is none."""
     try:
         decoded = _decode_content(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     if isinstance(decoded, str):
         return decoded
@@ -91,7 +91,7 @@ def _read_prompt(prompt: msgspec.Raw) -> str | None:
     """Return a completion's prompt, of several the first; None where it is tokens or nothing."""
     try:
         decoded = _decode_prompt(prompt)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(decoded, str):
         return decoded or None
@@ -101,13 +101,13 @@ def _read_prompt(prompt: msgspec.Raw) -> str | None:
 def _read_tier(metadata: msgspec.Raw) -> str | None:
     try:
         named = _decode_members(metadata).get("forebay_tier")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if named is None or bytes(named) == b"null":
         return None
     try:
         return _decode_text(named) or None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
 
 

@@ -34,6 +34,7 @@ _DECODERS: dict[str, msgspec.json.Decoder[_Request]] = {
 }
 RequestT = TypeVar("RequestT")
 
+_MOST_DIGITS = 20  # of 64 bits; Python takes no number of thousands of digits
 _WANTS_INTEGER = "`int"  # in msgspec's words
 # The one thing of a client's that msgspec repeats, up to the last quote.
 _ECHOED = re.compile(r"(?<=^Invalid enum value ['\"]).*(?=['\"])", re.DOTALL)
@@ -59,8 +60,11 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
         if fault is not None:
             raise InvalidRequestError(fault, code="unsupported_content_type")
     length = headers.get(b"content-length")
-    if length is not None and int(length) > limit_bytes:  # the parser lets digits only through
-        raise _too_large(limit_bytes)
+    if length is not None:
+        if len(length) > _MOST_DIGITS:  # all that the parser lets through, leading zeros included
+            length = length.lstrip(b"0") or b"0"
+        if int(length) > limit_bytes:
+            raise _too_large(limit_bytes)
     try:
         if exchange.is_body_whole:
             body = exchange.take_body(limit_bytes)

@@ -48,6 +48,7 @@ class StreamRelay:
         "_editor",
         "_ending",
         "_exchange",
+        "_has_begun",
         "_has_sent",
         "_headers",
         "_held",
@@ -73,6 +74,7 @@ class StreamRelay:
         self._route = route
         self._exchange = exchange
         self._headers = headers
+        self._has_begun = False  # the answer itself, of which the first token was noted
         self._has_sent = False  # a frame of the answer; comments while it waited do not count
         self._held = b""
         self._ending: bytes | None = None  # the stream's last frames, once they are in
@@ -123,18 +125,16 @@ class StreamRelay:
             return False
         editor = self._editor
         out = editor.edit(frames)
-        if editor.has_content and self._request.first_token_at_us is None:
-            self._request.note_first_token()
-        if editor.is_done or editor.error is not None:
+        if not self._has_begun and editor.has_content:
+            self._has_begun = True
+            if self._request.first_token_at_us is None:
+                self._request.note_first_token()
+        if editor.is_over:
             self._ending = self._held + out
             return True
         if out and not self._has_sent:
             out = self._begin(out)
-        if not out:
-            return False
-        exchange = self._exchange
-        exchange.send(out)
-        return exchange.is_congested
+        return self._exchange.send(out) if out else False
 
     def _begin(self, out: bytes) -> bytes:
         """Return what is to be sent first, all of it; b"" while the answer has not begun."""

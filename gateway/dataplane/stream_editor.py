@@ -17,14 +17,18 @@ from backends.sse import read_events
 from gateway.dataplane.model_rename import ModelRename
 from gateway.dataplane.stream_usage import StreamUsage
 from gateway.dataplane.told_errors import is_error, read_error_detail, tells_error
+from gateway.dataplane.usage_member import (
+    frame_around,
+    is_usage_only,
+    without_member,
+    without_usage_member,
+)
 from gateway.openai_schema.replies import NULL, Chunk, ErrorDetail
 
 DONE_FRAME = b"data: [DONE]\n\n"
 
 # Frames of one line each, as vLLM and OpenAI write them; a dot costs a third of ``[^\n]``.
 _PLAIN = re.compile(rb'(?:data: \{"id".*\n\n)+(?:data: \[DONE\]\n\n)?')
-# A frame's last member, with at most one level below it, as usage has in its details.
-_USAGE_AT_END = re.compile(rb'"usage": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\}\n\n')
 # Usage behind other members, without or with one member that is an object itself; what follows it
 # ends the frame. Quick: no class of several characters, a long literal first.
 _USAGE_ENDINGS = {
@@ -35,13 +39,13 @@ _USAGE_ENDINGS = {
     for key, space in ((b'"usage":{', b""), (b'"usage": {', b" "))
 }
 _CHOICES_KEYS = {b'"usage":{': b'"choices":[{', b'"usage": {': b'"choices": [{'}
-_NO_CHOICES = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
-_CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]')
-_FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
+_CONTENT = re.compile(
+    rb'"(?:content|text|refusal|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]'
+)
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*"[^"]')  # some write "" where there is none
+_USAGE = re.compile(rb'"usage"\s*:\s*\{')
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class StreamEditor:
@@ -53,12 +57,14 @@ class StreamEditor:
         "_hides_continuous",
         "_hides_total",
         "_is_continuous",
+        "_is_under_way",
         "_latest",
         "_rename",
         "_usage_key",
         "error",
         "has_content",
         "is_done",
+        "is_over",
         "usage",
     )
 
@@ -77,6 +83,7 @@ class StreamEditor:
         """
         self.usage = usage
         self.is_done = False  # [DONE] came
+        self.is_over = False  # that, or an error
         self.has_content = False  # a non-empty piece of the answer came
         self.error: ErrorDetail | None = None  # the engine reported an error inside the stream
         self._rename = rename
@@ -84,6 +91,7 @@ class StreamEditor:
         self._hides_continuous = hides_continuous
         self._usage_key = b""
         self._is_continuous = True
+        self._is_under_way = False
         self._before = self._latest = b""
         self._finished: dict[int, str] = {}  # why choices ended, where there are several
 
@@ -104,9 +112,8 @@ class StreamEditor:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of an answer came: no piece of it, and no word on why it ended."""
-        return not self.has_content and not (
-            _FINISH.search(self._before) or _FINISH.search(self._latest)
-        )
+        ends = _FINISH.search(self._before) or _FINISH.search(self._latest)
+        return not (self.has_content or ends)
 
     @property
     def lacks_total(self) -> bool:
@@ -121,15 +128,34 @@ class StreamEditor:
 
     def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
         """Return what the client gets for ``frames``; of a cut one, only what is whole JSON."""
-        if frames.find(b"\n") == len(frames) - 2:  # one line: found at a third of the cost
-            is_plain = frames.startswith(b'data: {"id"')
-        else:
-            is_plain = _PLAIN.fullmatch(frames) is not None
+        is_one = frames.find(b"\n") == len(frames) - 2  # line: found at a third of the cost
+        is_plain = frames.startswith(b'data: {"id"') if is_one else _PLAIN.fullmatch(frames)
         # Found from the end: CPython's search from the front reads every byte, this one skips.
         if is_cut or not is_plain or frames.rfind(b'"error"') >= 0:
             return self._edit_events(frames)
-        self.is_done = self.is_done or frames.endswith(DONE_FRAME)
         self._before, self._latest = self._latest, frames
+        if not self._is_under_way:
+            self._look_closer(frames)
+        last = frames.rfind(b'"usage"')
+        if last >= 0:
+            last = frames.rfind(self._usage_key)
+            if last < 0 and _USAGE.search(frames) is not None:
+                return self._edit_events(frames)  # it is spaced in another way
+        if last < 0:
+            self.usage.uncounted_chunks += 1 if is_one else frames.count(b"\n\n")
+        else:
+            if self.usage.is_by_choice:
+                self.usage.note_all(frames)
+            else:
+                self.usage.note(frames if is_one else frames[: frames.find(b"\n\n", last) + 2])
+            if self._hides_continuous:
+                frames = self._without_usage(frames, last)
+        if not is_one and frames.endswith(DONE_FRAME):
+            self.is_done = self.is_over = True
+        return frames if self._rename is None else self._rename.apply(frames)
+
+    def _look_closer(self, frames: bytes) -> None:
+        """Learn of a run what is known of most streams after the first: then it is under way."""
         if self.usage.is_by_choice and _FINISH.search(frames):
             self._note_finished_in(frames)
         if not self.has_content:
@@ -138,28 +164,17 @@ class StreamEditor:
             spaced = frames.startswith(b'data: {"id": ')
             self._usage_key = b'"usage": {' if spaced else b'"usage":{'
             self._is_continuous = self._usage_key in frames[: frames.find(b"\n")]
-        last = frames.rfind(self._usage_key)
-        if last < 0:
-            self.usage.uncounted_chunks += frames.count(b"\n\n")
-        else:
-            if self.usage.is_by_choice:
-                self.usage.note_all(frames)
-            else:
-                start, end = _frame_around(frames, last)
-                self.usage.note(frames[start:end])
-            if self._hides_continuous:
-                frames = self._without_usage(frames, last)
-        return frames if self._rename is None else self._rename.apply(frames)
+        self._is_under_way = self.has_content and not self.usage.is_by_choice
 
     def _note_finished_in(self, frames: bytes) -> None:
         for event in read_events(frames):
             if event.data is not None and _FINISH.search(event.data):
-                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                with contextlib.suppress(msgspec.DecodeError, RecursionError):
                     self._note_finished(_decode_chunk(event.data))
 
     def _note_finished(self, chunk: Chunk) -> None:
         for choice in chunk.choices or ():
-            if choice.finish_reason is not None:
+            if choice.finish_reason:
                 self._finished[choice.index] = choice.finish_reason
 
     def _without_usage(self, frames: bytes, last: int) -> bytes:
@@ -168,8 +183,8 @@ class StreamEditor:
         ``last`` is where the last one has it. An engine whose first frame has none gives it at the
         end only: nothing before is searched then, until a frame with choices has it too.
         """
-        start, end = _frame_around(frames, last)
-        if _is_usage_only(frames[start:end]):  # the closing one
+        start, end = frame_around(frames, last)
+        if is_usage_only(frames[start:end]):  # the closing one
             if not (self._hides_total or self._is_continuous):
                 return frames
             total = b"" if self._hides_total else frames[start:end]
@@ -178,6 +193,8 @@ class StreamEditor:
             )
             return before + total + frames[end:]
         self._is_continuous = True
+        if not start and end == len(frames):
+            return without_usage_member(frames, last)
         return self._without_members(frames)
 
     def _without_members(self, frames: bytes) -> bytes:
@@ -193,11 +210,11 @@ class StreamEditor:
         done = 0  # everything before is in ``kept``
         found = frames.find(self._usage_key)
         while found >= 0:
-            start, end = _frame_around(frames, found)
+            start, end = frame_around(frames, found)
             frame = frames[start:end]
             kept.append(frames[done:start])
-            if not _is_usage_only(frame):
-                kept.append(_without_usage_member(frame, found - start))
+            if not is_usage_only(frame):
+                kept.append(without_usage_member(frame, found - start))
             elif not self._hides_total:
                 kept.append(frame)
             done = end
@@ -209,19 +226,20 @@ class StreamEditor:
         """The careful way: event by event, by the rules of server-sent events."""
         out: list[bytes] = []
         for event in read_events(frames):
-            if self.is_done or self.error is not None:
+            if self.is_over:
                 break
             out.extend(b": %b\n\n" % comment for comment in event.comments)
             if event.data is None:
                 continue
             data = event.data.strip()
             if data == b"[DONE]":
-                self.is_done = True
+                self.is_done = self.is_over = True
                 out.append(DONE_FRAME)
                 continue
             edited = self._edit_data(data, event.name)
             if edited:
                 out.append(b"data: %b\n\n" % edited)
+            self.is_over = self.error is not None
         return b"".join(out)
 
     def _edit_data(self, data: bytes, name: bytes) -> bytes:
@@ -235,14 +253,8 @@ class StreamEditor:
         self.has_content = self.has_content or _CONTENT.search(data) is not None
         try:
             chunk = _decode_chunk(data)
-        except msgspec.ValidationError:
-            if tells_error(data):
-                self.error = read_error_detail(data)
-                return b""
-            # An object of a shape that we do not know is the client's to judge; counts that are no
-            # integers are no counts: the request is settled as one whose usage is unknown.
-            self._before, self._latest = self._latest, data
-            return _without_member(data) if self._hides_continuous else data
+        except (msgspec.ValidationError, RecursionError):
+            return self._edit_unknown(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return b""
         if chunk.object == "error" or (chunk.error != NULL and is_error(chunk.error)):
@@ -257,44 +269,17 @@ class StreamEditor:
             self.usage.note_chunk(chunk)
             if chunk.choices:
                 if self._hides_continuous:
-                    data = _without_member(data)
+                    data = without_member(data)
             elif self._hides_total:
                 return b""
         return data if self._rename is None else self._rename.apply(data)
 
-
-def _is_usage_only(frame: bytes) -> bool:
-    if _NO_CHOICES.search(frame) is None and b'"choices"' in frame:
-        return False
-    try:  # read once a stream: the members found may be another member's own
-        chunk = _decode_chunk(frame[len(b"data: ") :])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return not chunk.choices and chunk.usage is not None
-
-
-def _frame_around(frames: bytes, inside: int) -> tuple[int, int]:
-    """Return start and end of the frame that ``inside`` lies in, its blank line included."""
-    before = frames.rfind(b"\n\n", 0, inside)
-    return (before + 2 if before >= 0 else 0), frames.find(b"\n\n", inside) + 2
-
-
-def _without_usage_member(frame: bytes, at: int) -> bytes:
-    """Return a plain frame without its usage, which is written at ``at``.
-
-    Cut off where engines put it, at the end; read properly where it may be another member's own, or
-    be written in a way that the search does not see through.
-    """
-    if _USAGE_AT_END.fullmatch(frame, at) is None:
-        return b"data: %b\n\n" % _without_member(frame[len(b"data: ") :])
-    return frame[: frame.rfind(b",", 0, at)] + b"}\n\n"
-
-
-def _without_member(data: bytes) -> bytes:
-    """Return a JSON object without its usage; the other members keep their exact bytes."""
-    try:
-        members = _decode_members(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return data.strip()  # the client's to judge
-    members.pop("usage", None)
-    return _encode(members)
+    def _edit_unknown(self, data: bytes) -> bytes:
+        """An object of a shape that we do not know is the client's to judge."""
+        if tells_error(data):
+            self.error = read_error_detail(data)
+            return b""
+        self._before, self._latest = self._latest, data
+        if b'"usage"' in data:
+            self.usage.note(b"data: %b\n\n" % data)  # counts that are no integers are no counts
+        return without_member(data) if self._hides_continuous else data

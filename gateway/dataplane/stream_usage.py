@@ -11,13 +11,16 @@ more. That is enough to hold money by, and nothing is ever billed by it.
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from backends.sse import read_events
 from billing.usage.event import TokenUsage
-from gateway.openai_schema.replies import Chunk, Usage
+from gateway.openai_schema.replies import Chunk, Reply, Usage
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
+_decode_usage = msgspec.json.Decoder(Reply).decode
 
 
 class StreamUsage:
@@ -26,9 +29,10 @@ class StreamUsage:
     __slots__ = (
         "_by_choice",
         "_choices_per_prompt",
-        "_frame",
+        "_earlier",
         "_is_final",
         "_last",
+        "_latest",
         "choices",
         "uncounted_chunks",
     )
@@ -37,7 +41,8 @@ class StreamUsage:
         self.choices = choices_per_prompt * prompts  # how many the client asked for
         self._choices_per_prompt = choices_per_prompt
         self._by_choice: dict[int, Usage] | None = {} if self.choices > 1 else None
-        self._frame: bytes | None = None  # the last frame with usage, unread
+        self._latest: bytes | None = None  # the last run with usage, unread
+        self._earlier: bytes | None = None  # the one before, if it is unread too
         self._last: Usage | None = None
         self._is_final = False
         self.uncounted_chunks = 0  # that came without usage
@@ -53,20 +58,21 @@ class StreamUsage:
         self._read_noted()
         return self._is_final
 
-    def note(self, frame: bytes) -> None:
-        """Take the last frame that carries usage. Cheap: it is read when somebody asks."""
-        self._frame = frame
+    def note(self, frames: bytes) -> None:
+        """Take a run whose last frame carries usage. Cheap: it is read when somebody asks."""
+        self._earlier, self._latest = self._latest, frames
 
     def note_all(self, frames: bytes) -> None:
         """Take all frames of a run; needed where each counts only its own choice."""
         for event in read_events(frames):
-            self._take(event.data)
+            if event.data is not None:
+                self._take(event.data)
 
     def note_chunk(self, chunk: Chunk) -> None:
         """Take a chunk that was decoded anyway."""
         self._read_noted()
         usage = chunk.usage
-        if usage is None:
+        if usage is None or not usage.has_counts:
             return
         # Some engines tell the prompt's counts first, in a chunk that looks like the closing one.
         self._is_final = not chunk.choices
@@ -78,7 +84,7 @@ class StreamUsage:
     @property
     def is_known(self) -> bool:
         """Whether the engine has told any counts yet."""
-        return self._frame is not None or self._last is not None or bool(self._by_choice)
+        return self._latest is not None or self._last is not None or bool(self._by_choice)
 
     def total(self) -> TokenUsage:
         """Return the counts so far; all None if the engine has told none."""
@@ -94,15 +100,42 @@ class StreamUsage:
         return TokenUsage(sum(inputs.values()), None, outputs, None)
 
     def _read_noted(self) -> None:
-        frame, self._frame = self._frame, None
-        if frame is not None:
-            self.note_all(frame)
+        latest, earlier = self._latest, self._earlier
+        if latest is None:
+            return
+        self._latest = self._earlier = None
+        before, self._last = self._last, None
+        # The usage of the last may be another member's own, or count nothing: an engine's statistics.
+        if not self._has_read(latest) and (earlier is None or not self._has_read(earlier)):
+            self._last = before
 
-    def _take(self, data: bytes | None) -> None:
-        if data is None or not data.startswith(b"{"):
+    def _has_read(self, frames: bytes) -> bool:
+        """Read the last frame of a run that counts anything; tell whether there is one."""
+        for frame in reversed(frames.split(b"\n\n")):
+            if b'"usage"' in frame:
+                self.note_all(frame)
+                if self._last is not None:
+                    return True
+        return False
+
+    def _take(self, data: bytes) -> None:
+        if not data.startswith(b"{"):
             return
         try:
-            chunk = _decode_chunk(data)
-        except msgspec.DecodeError:
-            return  # a chunk of another shape has no counts that we could trust
-        self.note_chunk(chunk)
+            self.note_chunk(_decode_chunk(data))
+        except msgspec.ValidationError:
+            self._take_counts(data)
+        except (msgspec.DecodeError, RecursionError):
+            return
+
+    def _take_counts(self, data: bytes) -> None:
+        """Take the counts of a chunk whose other members have a shape of their own.
+
+        Not where each choice counts for itself: nobody could say whose they are.
+        """
+        if self._by_choice is not None:
+            return
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            usage = _decode_usage(data).usage
+            if usage is not None and usage.has_counts:
+                self._last = usage

@@ -7,6 +7,7 @@ most of which would be made only to be cancelled.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendTimeoutError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # what a kill -9 of a worker can lose of a running stream
+
+_LOG = logging.getLogger(__name__)
 
 
 async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
@@ -39,13 +42,20 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
             if is_in_doubt(request):
                 doubtful.append(request)
             _check_timeout(request, now, config)
-            if request.reservation is not None and is_growth_pass and not request.is_settled:
-                _check_growth(request, growing)
-            if request.stream_usage is not None and now - request.progress_at >= PROGRESS_SECONDS:
-                request.record_progress(now)
+            try:
+                if request.reservation is not None and is_growth_pass and not request.is_settled:
+                    _check_growth(request, growing)
+                if _is_progress_due(request, now):
+                    request.record_progress(now)
+            except Exception:  # noqa: BLE001 - the edge: all others are watched all the same
+                _LOG.exception("request %s cannot be watched", request.identity.request_id)
         if doubtful:
             take_back(doubtful, now)
             doubtful.clear()
+
+
+def _is_progress_due(request: ActiveRequest, now: float) -> bool:
+    return request.stream_usage is not None and now - request.progress_at >= PROGRESS_SECONDS
 
 
 def _check_growth(request: ActiveRequest, growing: set[asyncio.Task[None]]) -> None:

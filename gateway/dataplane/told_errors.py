@@ -24,7 +24,7 @@ def tells_error(data: bytes) -> bool:
     """Tell whether an engine's answer, or a chunk of one, is an error; not JSON is none."""
     try:
         told = _decode_told(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return bytes(told.object) == _TOLD or is_error(told.error)
 
@@ -48,7 +48,7 @@ def read_error_detail(data: bytes) -> ErrorDetail:
         if told.detail != NULL:
             return ErrorDetail(message=bytes(told.detail).decode("utf-8", "replace"))
         return _read_members(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ErrorDetail()
 
 

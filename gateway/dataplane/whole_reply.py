@@ -115,7 +115,7 @@ def read_usage(body: bytes) -> TokenUsage:
         if body.lstrip()[:1] != b"{":
             raise MalformedReplyError("The engine's reply is no JSON object.") from None
         return TokenUsage()  # counts that are no integers are no counts
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError):
         raise MalformedReplyError("The engine's reply is not valid JSON.") from None
     return TokenUsage() if usage is None else usage.to_token_usage()
 
@@ -124,9 +124,9 @@ def count_cut_off(body: bytes) -> int | None:
     """Return how many choices ``max_tokens`` or the context has ended; None: it is not told."""
     try:
         choices = _decode_choices(body).choices
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError):
         return None
-    if not choices or any(choice.finish_reason is None for choice in choices):
+    if not choices or any(not choice.finish_reason for choice in choices):
         return None
     return sum(choice.finish_reason == "length" for choice in choices)
 

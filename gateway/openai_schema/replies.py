@@ -30,6 +30,11 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: PromptTokensDetails | None = None
     completion_tokens_details: CompletionTokensDetails | None = None
 
+    @property
+    def has_counts(self) -> bool:
+        """Whether anything is counted: some engines write an empty object where they count nothing."""
+        return self.prompt_tokens is not None or self.completion_tokens is not None
+
     def to_token_usage(self) -> TokenUsage:
         """Return the counts in our words."""
         prompt, completion = self.prompt_tokens_details, self.completion_tokens_details

@@ -101,7 +101,7 @@ class GatedRelay(StreamRelay):
                 self._held += editor.edit(frames, is_cut=not data)
             if deadline is None and (editor.has_content or self._tokens.count):
                 deadline = self._note_first_token() + self._cascade.policy.decide_ms / 1000
-            if not data or editor.is_done or editor.error is not None:
+            if not data or editor.is_over:
                 return True
             if self._tokens.is_complete or len(self._held) >= HELD_BYTES:
                 return False
@@ -123,8 +123,7 @@ class GatedRelay(StreamRelay):
             self._exchange.begin_stream(200, self._headers)
         self._has_sent = True
         out, self._held = self._held, b""
-        self._exchange.send(out)
-        if self._exchange.is_congested:
+        if self._exchange.send(out):
             await self._wait_for_client()
 
     async def _end_broken(self, error: BackendError) -> None:

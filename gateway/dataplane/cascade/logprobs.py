@@ -59,7 +59,7 @@ def read_logprobs(data: bytes, tokens: FirstTokens, *, hides: bool) -> bytes:
         return cut
     try:
         choices = _decode_answer(data).choices or []
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data
     told = [bytes(choice.logprobs) for choice in choices if choice.logprobs != NULL]
     for logprobs in told:
@@ -129,7 +129,7 @@ class LogprobEditor(StreamEditor):
 def _add(logprobs: bytes, tokens: FirstTokens) -> None:
     try:
         told = _decode_logprobs(logprobs)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     for token in told.content or ():
         tokens.add(token.logprob)

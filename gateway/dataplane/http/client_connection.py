@@ -69,7 +69,10 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Have bytes sent in the loop's next pass."""
-        self._server.writes.write(self._target, data)
+        writes = self._server.writes
+        writes.pending.append((self._target, data))  # as writes.write() does, without the call
+        if not writes.is_scheduled:
+            writes.schedule()
 
     def abort(self) -> None:
         """Close at once, unsent bytes included."""

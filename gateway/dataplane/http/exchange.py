@@ -130,19 +130,20 @@ class HttpExchange(msgspec.Struct, eq=False):
         date_line = connection.clock.line
         self._head = b"%b%b%b%b\r\n" % (STATUS_LINES[status], headers, date_line, framing)
 
-    def send(self, data: bytes) -> None:
-        """Send a piece. Raises :class:`ClientLeftError`.
+    def send(self, data: bytes) -> bool:
+        """Send a piece; tell whether the client is slow, and :meth:`drained` to be waited for.
 
-        Never waits; :attr:`is_congested` tells when to.
+        Raises :class:`ClientLeftError`.
         """
         if self.is_gone:
             raise ClientLeftError
-        if self.is_http_1_0:
-            data = self._head + data
-        else:
-            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
-        self._head = b""
-        self._connection.write(data)
+        if not self.is_http_1_0:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._head:
+            data, self._head = self._head + data, b""
+        connection = self._connection
+        connection.write(data)
+        return connection.is_congested
 
     def end_stream(self, data: bytes = b"") -> None:
         """Send the last piece, if any, and the reply's end. Raises :class:`ClientLeftError`."""
@@ -155,11 +156,6 @@ class HttpExchange(msgspec.Struct, eq=False):
             self._connection.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data))
         else:
             self._connection.write(self._head + b"0\r\n\r\n")
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether the client reads more slowly than it is sent to."""
-        return self._connection.is_congested
 
     async def drained(self) -> None:
         """Return when the client has caught up. Raises :class:`ClientLeftError`."""

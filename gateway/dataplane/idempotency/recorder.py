@@ -56,13 +56,17 @@ class RecordingExchange(HttpExchange, kw_only=True):
         self.has_begun = True
         self.entry.begin(Head(status, headers, is_stream=True))
 
-    def send(self, data: bytes) -> None:
-        """Record a piece. Raises :class:`ClientLeftError` when nobody will ever read it."""
+    def send(self, data: bytes) -> bool:
+        """Record a piece; tell whether what is not kept is to wait for the owner's client.
+
+        Raises :class:`ClientLeftError` when nobody will ever read it.
+        """
         if not self.is_gone:
             self.entry.append(data)
             self._leave_if_unread()
         if self.is_gone:
             raise ClientLeftError
+        return self._is_congested()
 
     def end_stream(self, data: bytes = b"") -> None:
         """Record the last piece and the end. Raises :class:`ClientLeftError`, as :meth:`send`."""
@@ -71,14 +75,12 @@ class RecordingExchange(HttpExchange, kw_only=True):
         self.is_ended = True
         self.entry.finish(End.KEPT if data.endswith(_DONE) else End.FAILED, data)
 
-    @property
-    def is_congested(self) -> bool:
-        """Whether what is not kept waits for the owner's client."""
+    def _is_congested(self) -> bool:
         return self.entry.recording.rest_bytes > _CONGESTED_BYTES
 
     async def drained(self) -> None:
         """Return when the client has caught up. Raises :class:`ClientLeftError`."""
-        while self.is_congested:
+        while self._is_congested():
             if self.is_gone:
                 raise ClientLeftError
             await self.entry.recording.next_change()

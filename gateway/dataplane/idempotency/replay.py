@@ -95,8 +95,7 @@ class _Reader:
 
     async def _send(self, data: bytes) -> None:
         exchange = self._exchange
-        exchange.send(data)
-        if exchange.is_congested:
+        if exchange.send(data):
             try:
                 async with asyncio.timeout(_STALLED_SECONDS):
                     await exchange.drained()

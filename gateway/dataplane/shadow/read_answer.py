@@ -40,7 +40,7 @@ def read_whole(body: bytes) -> str | None:
     """Return the text of a reply's only choice, tool calls as JSON; None where there is none."""
     try:
         choices = _decode(body).choices
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return _text_of([choices[0]]) if choices else None
 
@@ -53,7 +53,7 @@ def read_stream(data: bytes) -> str | None:
             continue
         try:
             found += _decode(line[len(_DATA) :].strip()).choices[:1]
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
     return _text_of(found) if found else None
 
@@ -84,5 +84,5 @@ def _text_of(choices: list[_Choice]) -> str | None:
 def _call_of(name: str, arguments: str) -> dict[str, object]:
     try:
         return {"name": name, "arguments": msgspec.json.decode(arguments)}
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {"name": name, "arguments": arguments}

@@ -111,6 +111,16 @@ def test_a_body_packed_by_its_transfer_coding_is_a_501(
     assert len(engine.requests) == asked
 
 
+@pytest.mark.parametrize("zeros", [30, 5000])
+def test_a_length_with_leading_zeros_is_that_length(
+    plane: DataPlaneProcess, engine: ScriptedEngine, zeros: int
+) -> None:
+    engine.reply(whole(chat_reply()))
+    request = post(extra=b"connection: close\r\n")
+    request = request.replace(b"content-length: ", b"content-length: " + b"0" * zeros)
+    assert exchange(plane, request).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_header_twice_with_one_value_is_one(
     plane: DataPlaneProcess, engine: ScriptedEngine
 ) -> None:

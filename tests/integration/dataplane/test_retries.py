@@ -366,3 +366,18 @@ def test_sessions_stay_with_the_replica_that_served_them(pair: Pair) -> None:
     }
     assert all(len(replicas) == 1 for replicas in served.values())
     assert len(set.union(*served.values())) == 2
+
+
+@pytest.mark.parametrize("code", ["busy\r\nset-cookie: a=b", "a\0b", "\u4f60", "a b", "\x7f"])
+def test_an_engines_code_that_is_no_word_stays_inside(pair: Pair, code: str) -> None:
+    """It would be a header's value, and a text that PostgreSQL has to store."""
+    pair.bad.reply(error_reply("no room", 429, code=code))
+    reply = pair.chat("small")
+    assert reply.status_code == 200
+    assert reply.headers["x-forebay-fallback"] == "engine_refused"
+    assert "set-cookie" not in reply.headers
+    assert pair.plane.close_of(reply).identity.fallback == Fallback("small", "engine_refused")
+    pair.good.reply(error_reply("no room", 429, code=code))
+    refused = pair.chat("other")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "engine_refused")
+    assert pair.plane.close_of(refused).error_code == "engine_refused"

@@ -61,9 +61,9 @@ class GatedStream:
         for number, each in enumerate(self.frames):
             if number == len(self.frames) // 2:
                 await self.gate.wait()
-            exchange.send(each)
+            is_congested = exchange.send(each)
             self.sent += 1
-            if exchange.is_congested:
+            if is_congested:
                 await exchange.drained()
         exchange.end_stream(self.end)
 
