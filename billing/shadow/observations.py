@@ -45,15 +45,18 @@ WHERE requested_route_id = :route_id AND scored_at >= :from_at AND scored_at < :
 GROUP BY 1
 """
 
+# The budget of a day knows nothing of when the tiers have changed.
 _COSTS = """
-SELECT currency, kind, count(*)::bigint AS calls,
-    count(*) FILTER (WHERE status <> 'completed')::bigint AS failed_calls,
-    count(*) FILTER (WHERE charge IS NULL)::bigint AS unrated_calls,
-    coalesce(sum(charge), 0) AS cost,
+SELECT currency, kind,
+    count(*) FILTER (WHERE started_at >= :from_at)::bigint AS calls,
+    count(*) FILTER (WHERE started_at >= :from_at AND status <> 'completed')::bigint
+        AS failed_calls,
+    count(*) FILTER (WHERE started_at >= :from_at AND charge IS NULL)::bigint AS unrated_calls,
+    coalesce(sum(charge) FILTER (WHERE started_at >= :from_at), 0) AS cost,
     coalesce(sum(charge) FILTER (WHERE started_at >= :today_at), 0) AS cost_today
 FROM shadow_calls
-WHERE requested_route_id = :route_id AND started_at >= :from_at AND started_at < :to_at
-    AND kind <> 'cascade'
+WHERE requested_route_id = :route_id AND started_at >= least(:from_at, :today_at)
+    AND started_at < :to_at AND kind <> 'cascade'
 GROUP BY 1, 2 ORDER BY 1, 2
 """
 
@@ -138,7 +141,10 @@ async def sum_costs(
     to_at: datetime,
     today_at: datetime,
 ) -> list[ShadowCosts]:
-    """Return what shadow evaluation of the route has cost; ``today_at`` is the day's beginning."""
+    """Return what shadow evaluation of the route has cost in [from_at, to_at), and that day.
+
+    ``today_at`` is the day's beginning, before or after ``from_at``.
+    """
     parameters = {
         "route_id": route_id,
         "from_at": from_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -11,6 +12,11 @@ import typer
 
 from gateway.cli.errors import CliError
 from gateway.cli.output import print_json
+
+_NOTHING_LEARNED = (
+    "nothing was learned: on held-out rows an answer's beginning tells no more of it than how many"
+    " are good; what these weights keep is luck"
+)
 
 
 def calibrate_cascade(
@@ -42,10 +48,14 @@ def calibrate_cascade(
         raise CliError(f"{file} cannot be read: {error.strerror}") from error
     except (DataError, TargetError) as error:
         raise CliError(str(error)) from error
+    note = None if found.has_learned else _NOTHING_LEARNED
+    if note is not None:
+        print(f"warning: {note}", file=sys.stderr, flush=True)
     option = ",".join(f"{weight:.6g}" for weight in found.weights)
     print_json(
         {
             **asdict(found),
+            "note": note,
             "weights": found.weights._asdict(),
             "options": f"--keep-at {found.keep_at:.4f} --cascade-weights={option}",
         }

@@ -30,6 +30,7 @@ _DATASETS: Columns = (
 
 def print_figures(report: dict[str, Any]) -> None:
     """Print what the routers are worth, then each dataset's own figures, then what limits them."""
+    report = show_together(report)
     print_table(
         list_routers(report), _ROUTERS, empty="no dataset in which the large model is better"
     )
@@ -37,6 +38,14 @@ def print_figures(report: dict[str, Any]) -> None:
     print_table(list_datasets(report), _DATASETS, empty="no rows")
     for line in list_remarks(report):
         print(line)
+
+
+def show_together(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report with datasets that were judged together as one, in the place of each alone."""
+    together = report.get("together", {})
+    hidden = {name for entry in together.values() for name in entry["datasets"]}
+    kept = {name: entry for name, entry in report["datasets"].items() if name not in hidden}
+    return {**report, "datasets": {**kept, **together}}
 
 
 def list_routers(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -82,6 +91,11 @@ def list_remarks(report: dict[str, Any]) -> list[str]:
     remarks: list[str] = []
     for dataset, entry in report["datasets"].items():
         name = entry["weights"]["name"]
+        if "datasets" in entry:
+            remarks.append(
+                f"{dataset}: too few prompts each to be judged alone (the report has them):"
+                f" {', '.join(entry['datasets'])}"
+            )
         if not entry["weights"]["learned_from"]:
             remarks.append(
                 f"{dataset}: {name} learned nothing; its figures are the length rule's alone"

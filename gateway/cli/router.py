@@ -19,7 +19,7 @@ from gateway.cli import shadow
 from gateway.cli import weights as uploaded
 from gateway.cli.calibrate_cascade import calibrate_cascade
 from gateway.cli.errors import CliError
-from gateway.cli.judged_figures import print_figures
+from gateway.cli.judged_figures import print_figures, show_together
 from gateway.cli.output import print_json
 from gateway.cli.router_files import choose_weights, load_weights, or_refuse, read_prompts
 
@@ -88,7 +88,7 @@ def evaluate(
     split: SplitOption = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON.")] = None,
     plots: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="One SVG a dataset.")
+        Path | None, typer.Option(metavar="DIRECTORY", help="One SVG a line of the table.")
     ] = None,
 ) -> None:
     """Judge the classifier beside random mix, prompt length, category, each model and an oracle.
@@ -114,7 +114,7 @@ def evaluate(
     _write_json(report, found)
     if plots is not None:
         _make_directory(plots)
-        for one, entry in found["datasets"].items():
+        for one, entry in show_together(found)["datasets"].items():
             safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in one)
             _write(plots / f"{safe}.svg", draw_curves(one, entry).encode())
     print_figures(found)

@@ -167,15 +167,17 @@ class _Choice:
     def remember(self, wanted: Wanted, place: int, reason: TierReason) -> None:
         """Note where the conversation is now.
 
-        What an override, a tool loop or an outage did lasts for its turn; all else holds it up.
+        What an override, a tool loop or an outage did lasts for its turn; all else holds it up,
+        what a tool loop's tier cannot do too.
         """
         if self.conversation is None:
             return
         floor = 0 if self._known is None else self._known.floor
         if wanted.reason not in {TierReason.OVERRIDE, TierReason.TOOL_LOOP}:
             floor = max(floor, wanted.tier)
-            if reason in {TierReason.CONTEXT, TierReason.CAPABILITY}:
-                floor = max(floor, place)
+        is_held = reason in {TierReason.CONTEXT, TierReason.CAPABILITY}
+        if is_held and wanted.reason is not TierReason.OVERRIDE:
+            floor = max(floor, place)
         self._plane.tier_memory.record(
             self.conversation,
             self._tiers.names,

@@ -64,6 +64,11 @@ class CascadeCalibration:
     log_loss_of_share: float  # of saying for each answer how many are good
     rows: int
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether an answer's beginning says more of it than how many are good."""
+        return self.ranking > 0.5 and self.log_loss < self.log_loss_of_share
+
 
 def read_judged_beginnings(path: Path) -> list[JudgedBeginning]:
     """Read a file of the documented format.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any
 
@@ -23,6 +24,8 @@ from routing.learned.targets import make_targets
 
 TIMES = 500
 SEED = 20261130
+# Of fewer prompts an APGR moves by more than what parts a good router from a random mix.
+FEWEST_ALONE = 100
 
 
 def evaluate(
@@ -35,21 +38,41 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the report: one entry a dataset, or a dataset's pair of models where it has several.
 
-    ``fitted_on``, if given, serves the look-up by category. ``by_pair``: weights of their own for
-    some pairs of models.
+    Those of a pair with few prompts, two or more, are judged together as well: an entry of
+    ``together``, whose ``datasets`` names theirs. ``fitted_on``, if given, serves the look-up by
+    category. ``by_pair``: weights of their own for some pairs of models.
     """
-    report: dict[str, Any] = {"weights": {}, "seed": SEED, "datasets": {}}
-    found = sorted({(row.dataset, row.pair) for row in rows})
-    for dataset, pair in found:
-        has_one = sum(name == dataset for name, _ in found) == 1
-        mine = [row for row in rows if (row.dataset, row.pair) == (dataset, pair)]
-        trained = [row for row in fitted_on if (row.dataset, row.pair) == (dataset, pair)]
-        name = dataset if has_one else f"{dataset} ({pair})"
+    report: dict[str, Any] = {"weights": {}, "seed": SEED, "datasets": {}, "together": {}}
+    mine, trained = _part(rows), _part(fitted_on)
+    pairs_of = Counter(dataset for dataset, _ in mine)
+    small: dict[str, dict[str, str]] = {}
+
+    def judge(pair: str, datasets: Iterable[str]) -> dict[str, Any]:
+        chosen = [row for dataset in datasets for row in mine[dataset, pair]]
+        known = [row for dataset in datasets for row in trained.get((dataset, pair), ())]
         used = (by_pair or {}).get(pair, predictor)
         report["weights"][used.header.name] = used.digest
-        report["datasets"][name] = judge_dataset(used, mine, trained, times)
-        report["datasets"][name]["prompts_of_train"] = count_known(mine, fitted_on)
+        entry = judge_dataset(used, chosen, known, times)
+        return {**entry, "prompts_of_train": count_known(chosen, fitted_on)}
+
+    for dataset, pair in sorted(mine):
+        name = dataset if pairs_of[dataset] == 1 else f"{dataset} ({pair})"
+        report["datasets"][name] = judge(pair, [dataset])
+        if len(mine[dataset, pair]) < FEWEST_ALONE:
+            small.setdefault(pair, {})[dataset] = name
+    small = {pair: names for pair, names in small.items() if len(names) > 1}
+    for pair, names in small.items():
+        name = f"{len(names)} small datasets" + (f" ({pair})" if len(small) > 1 else "")
+        report["together"][name] = {**judge(pair, names), "datasets": [*names.values()]}
     return report
+
+
+def _part(rows: Sequence[JudgedPrompt]) -> dict[tuple[str, str], list[JudgedPrompt]]:
+    """Return the rows by dataset and pair of models."""
+    parts: dict[tuple[str, str], list[JudgedPrompt]] = {}
+    for row in rows:
+        parts.setdefault((row.dataset, row.pair), []).append(row)
+    return parts
 
 
 def count_known(rows: Sequence[JudgedPrompt], trained: Sequence[JudgedPrompt]) -> int:
@@ -67,7 +90,7 @@ def judge_dataset(
     fitted_on: Sequence[JudgedPrompt],
     times: int,
 ) -> dict[str, Any]:
-    """Judge one dataset; without a difference between the models there is nothing to rank.
+    """Judge one dataset, or several as one; where the large model is not better there is nothing to rank.
 
     The order of the rows does not matter, down to the last digit.
     """
@@ -121,19 +144,25 @@ def judge_dataset(
     return found
 
 
-def _place(row: JudgedPrompt) -> tuple[str, str, float, float]:
-    return row.prompt, row.category, row.weak_score, row.strong_score
+def _place(row: JudgedPrompt) -> tuple[str, str, str, float, float]:
+    return row.prompt, row.dataset, row.category, row.weak_score, row.strong_score
 
 
 def look_up_categories(fitted_on: Sequence[JudgedPrompt], rows: Sequence[JudgedPrompt]) -> Any:
-    """Return what the large model added on average in each prompt's category, in the training rows."""
-    gains: dict[str, list[float]] = {}
+    """Return what the large model added on average in each prompt's category, in the training rows.
+
+    Two datasets' categories of one name are two.
+    """
+    most: dict[str, float] = {}  # of a dataset with marks to 10, 10
+    gains: dict[tuple[str, str], list[float]] = {}
     for row in fitted_on:
-        gains.setdefault(row.category, []).append(row.strong_score - row.weak_score)
+        is_mark = max(row.weak_score, row.strong_score) > 1
+        most[row.dataset] = 10.0 if is_mark else most.get(row.dataset, 1.0)
+        gains.setdefault((row.dataset, row.category), []).append(row.strong_score - row.weak_score)
     # Exact sums: rounding in the rows' order would part categories that are equal.
-    every = fsum(gain for some in gains.values() for gain in some) / len(fitted_on)
-    means = {name: fsum(some) / len(some) for name, some in gains.items()}
-    return np.array([means.get(row.category, every) for row in rows])
+    means = {key: fsum(some) / len(some) / most[key[0]] for key, some in gains.items()}
+    every = fsum(means[key] * len(some) for key, some in gains.items()) / len(fitted_on)
+    return np.array([means.get((row.dataset, row.category), every) for row in rows])
 
 
 def measure_milliseconds(predictor: Predictor, prompt: str) -> float:

@@ -84,14 +84,15 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _rows_by_ending(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix == ".csv":
+    ending = path.suffix.lower()
+    if ending == ".csv":
         csv.field_size_limit(_MAX_FIELD_CHARACTERS)
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark first
             yield from csv.DictReader(file)
-    elif path.suffix in {".jsonl", ".ndjson"}:
+    elif ending in {".jsonl", ".ndjson"}:
         with path.open(encoding="utf-8-sig") as file:
             yield from _json_rows(file)
-    elif path.suffix == ".parquet":
+    elif ending == ".parquet":
         yield from _parquet_rows(path)
     else:
         raise DataError(f"{path.name}: give a .csv, .jsonl or .parquet file")
@@ -125,6 +126,10 @@ def _json_rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def _read_row(row: dict[str, Any], number: int) -> JudgedPrompt:
     prompt = row.get("prompt")
+    for name in ("prompt", "weak_score", "strong_score"):
+        if name not in row:
+            columns = ", ".join(str(one)[:40] for one in [*row][:12])
+            raise DataError(f"row {number} has no column {name}; its columns: {columns}")
     if not isinstance(prompt, str) or not prompt:
         raise DataError(f"row {number} has no prompt")
     hashed = sha256(prompt.encode("utf-8", "replace")).hexdigest()[:16]

@@ -13,7 +13,7 @@ import torch
 from routing.complexity.predictor import FAR, MOST_GROUPS, decode_weights
 from routing.learned.compare import Comparison, compare_with_length
 from routing.learned.export import LearnedPart, make_groups, measure_distances, pack
-from routing.learned.judged_prompts import DataError, JudgedPrompt
+from routing.learned.judged_prompts import DataError, JudgedPrompt, group_questions
 from routing.learned.targets import make_targets
 from routing.learned.train import (
     Encoded,
@@ -91,6 +91,10 @@ def make_weights(
         mine = np.flatnonzero(pairs == pair)
         choices.append(_choose(pair, rows, mine, encoded, targets, plan=plan, say=say))
     if not any(choice.held_out for choice in choices):
+        if len(set(group_questions(rows))) == 1:
+            raise DataError(
+                "all training rows are one question: none can be held out beside others"
+            )
         raise DataError("the large model is better in none of the datasets")
     used = [choice for choice in choices if choice.learned]
     # Nothing learned: no prompt is in domain, and length decides everywhere.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from backends.errors import BackendError
 from gateway.dataplane.answer import stream_lines
 from gateway.dataplane.cascade.gated_relay import GatedRelay
 from gateway.dataplane.cascade.logprobs import LogprobEditor, read_logprobs
 from gateway.dataplane.cascade.plan import CascadeOutcome
 from gateway.dataplane.reply_kind import editor_for, is_stream
+from gateway.dataplane.told_errors import tells_error
 from gateway.dataplane.whole_reply import plain_body, read_usage, whole_answer
+from gateway.errors import ApiError
 
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
@@ -57,6 +60,20 @@ class CascadeGate:
         Raises as :func:`gateway.dataplane.receive_reply.receive_reply`, and
         :class:`gateway.dataplane.ended_errors.LowConfidenceError`.
         """
+        try:
+            return await self._receive(plane, request, exchange, connection)
+        except (ApiError, BackendError):
+            if self._cascade.outcome not in _GIVEN_UP:
+                self._cascade.forget()  # it was no answer
+            raise
+
+    async def _receive(
+        self,
+        plane: DataPlane,
+        request: ActiveRequest,
+        exchange: HttpExchange,
+        connection: EngineConnection,
+    ) -> WholeAnswer | None:
         cascade = self._cascade
         arrival, route = cascade.arrival, request.route
         tokens = cascade.begin()
@@ -80,6 +97,7 @@ class CascadeGate:
         reply = connection.take_whole() or await connection.read_all(limit_bytes)
         if connection.status == 200:
             reply = plain_body(connection, reply, limit_bytes)
+        if connection.status == 200 and not (b'"error"' in reply and tells_error(reply)):
             usage = read_usage(reply)
             reply = read_logprobs(reply, tokens, hides=hides)
             await cascade.judge(

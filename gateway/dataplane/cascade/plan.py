@@ -94,6 +94,11 @@ class Cascade:
         """Return what takes a reply's first tokens."""
         return FirstTokens(self.policy.tokens)
 
+    def forget(self) -> None:
+        """Undo what was decided of a reply that failed before any of it was sent."""
+        self.outcome = self.seconds = None
+        self.line = b""
+
     async def judge(
         self,
         plane: DataPlane,

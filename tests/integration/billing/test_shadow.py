@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import psycopg
 
 from billing.budgets.spend_feed import SpendFeed
 from billing.budgets.spend_publisher import SpendPublisher
+from billing.db import make_async_engine, make_session_factory
 from billing.reconciliation import verify
+from billing.shadow.observations import sum_costs
 from billing.usage.event import (
     ChargeMode,
     OpenRecord,
@@ -154,3 +156,35 @@ def test_verify_finds_what_is_wrong(priced_url: str, tmp_path: Path) -> None:
     )
     wrong = {line.label for line in verify(priced_url).lines if not line.is_ok}
     assert wrong == {"shadow calls EUR", "journals and events"}
+
+
+async def test_a_day_costs_what_it_has_however_new_the_tiers_are(
+    priced_url: str, tmp_path: Path
+) -> None:
+    """What stands against the daily budget is all of the day; all else is since the tiers changed."""
+    identity = shadow_identity()
+    TestJournal(tmp_path).request(identity=identity, usage=USAGE)
+    work_once(priced_url, tmp_path)
+    begun_at = datetime.fromtimestamp(identity.started_at_us / 1_000_000, UTC)
+    hour = timedelta(hours=1)
+
+    async def told(from_at: datetime, today_at: datetime) -> list[tuple[int, Decimal, Decimal]]:
+        async with make_session_factory(engine)() as session:
+            found = await sum_costs(
+                session,
+                route_id="route_asked",
+                from_at=from_at,
+                to_at=begun_at + hour,
+                today_at=today_at,
+            )
+        return [(one.calls, one.cost, one.cost_today) for one in found]
+
+    engine = make_async_engine(priced_url)
+    try:
+        cost = at(LARGE)
+        assert await told(begun_at - hour, begun_at - hour) == [(1, cost, cost)]
+        assert await told(begun_at - hour, begun_at + hour) == [(1, cost, Decimal(0))]
+        assert await told(begun_at + hour, begun_at - hour) == [(0, Decimal(0), cost)]
+        assert await told(begun_at + hour, begun_at + hour) == []
+    finally:
+        await engine.dispose()

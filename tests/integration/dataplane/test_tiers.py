@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
 from billing.money import format_amount
 from billing.reconciliation import verify
 from billing.usage.event import ChargeMode, Fallback
-from gateway.snapshot.model import Budget, Capabilities, Replica, TierPolicy
+from gateway.snapshot.model import Budget, Capabilities, Replica
 from tests.factories.billing_rows import (
     add_organization,
     add_price,
@@ -25,7 +23,7 @@ from tests.factories.billing_rows import (
 )
 from tests.factories.engine_replies import answer as stream_answer
 from tests.factories.engine_replies import chat_reply, error_reply, stream, whole
-from tests.factories.snapshots import LIMITED_SECRET, SECRET
+from tests.factories.snapshots import LIMITED_SECRET
 from tests.factories.tier_snapshots import (
     EASY,
     HARD,
@@ -35,66 +33,10 @@ from tests.factories.tier_snapshots import (
     score_of,
     threshold,
 )
-from tests.fixtures.data_plane import DataPlaneProcess, bearer, free_port, run_data_plane
+from tests.fixtures.data_plane import free_port, run_data_plane
 from tests.fixtures.processes import wait_for
-from tests.fixtures.scripted_engine import ScriptedEngine, run_scripted_engine
-
-_NUMBERS = itertools.count()
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str = "Well.") -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def fresh(text: str) -> str:
-    """Return a text of nearly the same score that begins a conversation of its own."""
-    return f"{text} {next(_NUMBERS)}"
-
-
-class Tiers:
-    """A small and a large engine, and a data plane that serves "auto" by both."""
-
-    def __init__(
-        self, plane: DataPlaneProcess, small: ScriptedEngine, large: ScriptedEngine
-    ) -> None:
-        self.plane, self.small, self.large = plane, small, large
-
-    def publish(self, policy: TierPolicy | None = None, **changes: Any) -> None:
-        self.plane.publish(
-            make_tier_snapshot(
-                self.plane.version + 1,
-                small_url=self.small.url,
-                large_url=self.large.url,
-                dead_url=self.plane.dead_url,
-                policy=policy,
-                **changes,
-            )
-        )
-        self.plane.wait_published()
-
-    def ask(
-        self,
-        *messages: dict[str, Any],
-        headers: dict[str, str] | None = None,
-        secret: str = SECRET,
-        **body: Any,
-    ) -> httpx.Response:
-        content = {"model": "auto", "messages": list(messages), **body}
-        return self.plane.client.post(
-            self.plane.url + "/v1/chat/completions",
-            json=content,
-            headers={**bearer(secret), **(headers or {})},
-        )
-
-    def serve(self, *messages: dict[str, Any], **options: Any) -> tuple[str, str]:
-        """Return the tier that answered and why."""
-        reply = self.ask(*messages, **options)
-        assert reply.status_code == 200, reply.text
-        return reply.headers["x-forebay-tier"], reply.headers["x-forebay-tier-reason"]
+from tests.fixtures.scripted_engine import run_scripted_engine
+from tests.fixtures.tiered import Tiers, assistant, fresh, user
 
 
 @pytest.fixture(scope="module")
@@ -204,11 +146,18 @@ def test_a_conversation_moves_up_and_not_down(tiers: Tiers) -> None:
 
 
 def test_a_tool_loop_stays_where_it_is(tiers: Tiers) -> None:
-    session = {"x-forebay-session": f"s-{next(_NUMBERS)}"}
+    session = {"x-forebay-session": fresh("s")}
     assert tiers.serve(user(EASY), headers=session)[0] == "small"
     result = {"role": "tool", "tool_call_id": "1", "content": HARD}
     loop = [user(EASY), assistant("calls"), result]
     assert tiers.serve(*loop, headers=session) == ("small", "tool_loop")
+    # Where it cannot go on it moves up, and stays there.
+    tiers.publish(deployments={"small": {"capabilities": Capabilities(features=("chat",))}})
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert tiers.serve(*loop, headers=session, tools=tools) == ("large", "capability")
+    assert tiers.serve(*loop, assistant(), user(EASY), headers=session) == ("large", "sticky")
+    session = {"x-forebay-session": fresh("s")}
+    assert tiers.serve(user(EASY), headers=session)[0] == "small"
     # The session's name alone keeps it up, whatever is sent of it.
     assert tiers.serve(user(HARD), headers=session)[0] == "large"
     assert tiers.serve(user(EASY), headers=session) == ("large", "sticky")

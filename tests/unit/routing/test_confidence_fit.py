@@ -8,6 +8,7 @@ from math import exp
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from gateway.cli.errors import CliError
@@ -87,19 +88,32 @@ def test_targets_are_met() -> None:
             calibrate_cascade(rows, **wrong)
 
 
-def test_the_command(tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
+def ask(path: Path, rows: list[JudgedBeginning]) -> Result:
+    """Calibrate by the command on a file of these rows."""
     lines = ["mean_logprob,min_logprob,prompt_score,good"]
     lines += [
         f"{row.beginning.mean_logprob},{row.beginning.min_logprob},{row.prompt_score},{int(row.is_good)}"
-        for row in make_rows(200)
+        for row in rows
     ]
     path.write_text("\n".join(lines))
     words = ["calibrate-cascade", str(path), "--share-kept", "0.5"]
-    told = json.loads(runner.invoke(app, words, catch_exceptions=False).stdout)
+    return runner.invoke(app, words, catch_exceptions=False)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    result = ask(tmp_path / "answers.csv", make_rows(200))
+    told = json.loads(result.stdout)
     assert told["rows"] == 200
     assert told["options"].startswith(f"--keep-at {told['keep_at']:.4f} --cascade-weights=")
     assert set(told["weights"]) == {"bias", "mean_logprob", "min_logprob", "prompt_score"}
+    assert (told["note"], result.stderr) == (None, "")
+
+
+def test_a_confidence_that_says_nothing_is_called_luck(tmp_path: Path) -> None:
+    result = ask(tmp_path / "answers.csv", make_rows(200, Weights(0.5, 0.0, 0.0, 0.0)))
+    told = json.loads(result.stdout)
+    assert told["note"].startswith("nothing was learned")
+    assert result.stderr.startswith("warning: nothing was learned")
 
 
 @pytest.mark.parametrize(

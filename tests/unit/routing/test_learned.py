@@ -209,8 +209,9 @@ def test_wrong_files_are_refused(line: str, tmp_path: Path) -> None:
     [
         ("a.csv", b"prompt,weak_score,strong_score\n\xff\xfe,0,1\n", "not UTF-8"),
         ("a.jsonl", b'{"prompt": "\xff"}', "not UTF-8"),
-        ("a.csv", b"text,weak_score,strong_score\nx,0,1\n", "row 1 has no prompt"),
-        ("a.csv", b"prompt,weak_score\nx,0\n", "row 1: strong_score is not a number"),
+        ("a.csv", b"text,weak_score\nx,0\n", "no column prompt; its columns: text, weak"),
+        ("a.csv", b"prompt,weak_score\nx,0\n", "row 1 has no column strong_score"),
+        ("A.CSV", b"prompt;weak_score;strong_score\n", "A.CSV has no rows"),
         ("a.csv", b"prompt,weak_score,strong_score\n", "no rows"),
     ],
 )

@@ -218,6 +218,7 @@ def test_prompts_without_a_word_do_no_harm(prompt: str, tmp_path: Path) -> None:
     [
         ({"weak_score": 1, "strong_score": 1}, "the large model is better in none"),
         ({"weak_score": 1, "strong_score": 0}, "the large model is better in none"),
+        ({"stem_hash": "x", "split": "train"}, "all training rows are one question"),
         ({"split": "test"}, r"no rows of this dataset, pair and split \(train\)"),
         ({"weak_score": "good"}, "row 1: weak_score is not a number"),
         ({"prompt": ""}, "row 1 has no prompt"),
