@@ -112,8 +112,9 @@ class StreamEditor:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of an answer came: no piece of it, and no word on why it ended."""
-        ends = _FINISH.search(self._before) or _FINISH.search(self._latest)
-        return not (self.has_content or ends)
+        if self.has_content:
+            return False
+        return not (_FINISH.search(self._before) or _FINISH.search(self._latest))
 
     @property
     def lacks_total(self) -> bool:
@@ -142,7 +143,8 @@ class StreamEditor:
             if last < 0 and _USAGE.search(frames) is not None:
                 return self._edit_events(frames)  # it is spaced in another way
         if last < 0:
-            self.usage.uncounted_chunks += 1 if is_one else frames.count(b"\n\n")
+            # Two line ends a frame; one byte is counted at half the cost of two.
+            self.usage.uncounted_chunks += 1 if is_one else frames.count(b"\n") // 2
         else:
             if self.usage.is_by_choice:
                 self.usage.note_all(frames)
@@ -200,7 +202,7 @@ class StreamEditor:
     def _without_members(self, frames: bytes) -> bytes:
         """Take usage out of every frame."""
         usages = frames.count(self._usage_key)
-        if usages == frames.count(_CHOICES_KEYS[self._usage_key]) == frames.count(b"\n\n"):
+        if usages == frames.count(_CHOICES_KEYS[self._usage_key]) == frames.count(b"\n") // 2:
             # The usual run: every frame has choices, and its usage at the end.
             for ending in _USAGE_ENDINGS[self._usage_key]:
                 edited, count = ending.subn(b"}\n\n", frames)

@@ -17,6 +17,7 @@ import msgspec
 
 from backends.sse import read_events
 from billing.usage.event import TokenUsage
+from gateway.dataplane.usage_member import frame_around
 from gateway.openai_schema.replies import Chunk, Reply, Usage
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
@@ -111,11 +112,13 @@ class StreamUsage:
 
     def _has_read(self, frames: bytes) -> bool:
         """Read the last frame of a run that counts anything; tell whether there is one."""
-        for frame in reversed(frames.split(b"\n\n")):
-            if b'"usage"' in frame:
-                self.note_all(frame)
-                if self._last is not None:
-                    return True
+        found = frames.rfind(b'"usage"')
+        while found >= 0:
+            start, end = frame_around(frames, found)
+            self.note_all(frames[start:end])
+            if self._last is not None:
+                return True
+            found = frames.rfind(b'"usage"', 0, start)
         return False
 
     def _take(self, data: bytes) -> None:

@@ -118,6 +118,9 @@ class Ahead(Protocol):
     point: tuple[int, int]  # behind its latest close record
     until_us: int  # from then on nothing of it is used
 
+    def is_used_up(self) -> bool:
+        """Tell whether all of the claims came."""
+
     def is_crowded(self) -> bool:
         """Tell whether what others have used meanwhile leaves too little room for all of it."""
 
@@ -151,6 +154,10 @@ class Heat:
             self.begun_us, self.claims = now_us, 0
         self.claims += 1
         return self.claims > _BUSY_CLAIMS
+
+    def stay(self, now_us: int) -> None:
+        """Be busy still: what was taken ahead was used up."""
+        self.begun_us, self.claims = now_us, _BUSY_CLAIMS
 
 
 class ResolvedPlan:

@@ -154,6 +154,10 @@ class TakenAhead:
         self.point = journal_point
         return True
 
+    def is_used_up(self) -> bool:
+        """Tell whether all of the claims came."""
+        return not self._requests
+
     def is_crowded(self) -> bool:
         """Tell whether what others have used meanwhile leaves too little room for all of it."""
         return any(bucket.level > bucket.room for bucket in self._plan.buckets) or any(
@@ -206,6 +210,8 @@ class AllAhead:
             first = self.plans[0].ahead if self.plans else None
             self.over_at_us = _NEVER_US if first is None else first.until_us
             ahead.give_back(now_us)
+            if ahead.is_used_up():
+                plan.heat.stay(now_us)
             if ahead.charge and ahead.windows:
                 self._unposted.add(ahead.point, ahead.charge, ahead.windows, now_us)
 
