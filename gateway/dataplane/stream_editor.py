@@ -38,7 +38,6 @@ _USAGE_ENDINGS = {
     )
     for key, space in ((b'"usage":{', b""), (b'"usage": {', b" "))
 }
-_CHOICES_KEYS = {b'"usage":{': b'"choices":[{', b'"usage": {': b'"choices": [{'}
 _CONTENT = re.compile(
     rb'"(?:content|text|refusal|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]'
 )
@@ -53,6 +52,7 @@ class StreamEditor:
 
     __slots__ = (
         "_before",
+        "_choices_key",
         "_finished",
         "_hides_continuous",
         "_hides_total",
@@ -89,7 +89,7 @@ class StreamEditor:
         self._rename = rename
         self._hides_total = hides_total
         self._hides_continuous = hides_continuous
-        self._usage_key = b""
+        self._usage_key = self._choices_key = b""
         self._is_continuous = True
         self._is_under_way = False
         self._before = self._latest = b""
@@ -151,7 +151,10 @@ class StreamEditor:
             else:
                 self.usage.note(frames if is_one else frames[: frames.find(b"\n\n", last) + 2])
             if self._hides_continuous:
-                frames = self._without_usage(frames, last)
+                if is_one and self._is_continuous and frames.rfind(self._choices_key) >= 0:
+                    frames = without_usage_member(frames, last)
+                else:
+                    frames = self._without_usage(frames, last)
         if not is_one and frames.endswith(DONE_FRAME):
             self.is_done = self.is_over = True
         return frames if self._rename is None else self._rename.apply(frames)
@@ -165,6 +168,7 @@ class StreamEditor:
         if not self._usage_key:  # engines write either with or without a space after the colon
             spaced = frames.startswith(b'data: {"id": ')
             self._usage_key = b'"usage": {' if spaced else b'"usage":{'
+            self._choices_key = b'"choices": [{' if spaced else b'"choices":[{'
             self._is_continuous = self._usage_key in frames[: frames.find(b"\n")]
         self._is_under_way = self.has_content and not self.usage.is_by_choice
 
@@ -195,14 +199,12 @@ class StreamEditor:
             )
             return before + total + frames[end:]
         self._is_continuous = True
-        if not start and end == len(frames):
-            return without_usage_member(frames, last)
         return self._without_members(frames)
 
     def _without_members(self, frames: bytes) -> bytes:
         """Take usage out of every frame."""
         usages = frames.count(self._usage_key)
-        if usages == frames.count(_CHOICES_KEYS[self._usage_key]) == frames.count(b"\n") // 2:
+        if usages == frames.count(self._choices_key) == frames.count(b"\n") // 2:
             # The usual run: every frame has choices, and its usage at the end.
             for ending in _USAGE_ENDINGS[self._usage_key]:
                 edited, count = ending.subn(b"}\n\n", frames)

@@ -1,7 +1,8 @@
 """One timer for all requests of a worker: timeouts, progress records, reservations that grow.
 
 Twenty passes a second over the running requests cost less than timers of their own for each,
-most of which would be made only to be cancelled.
+most of which would be made only to be cancelled. Every other one looks only for what an engine that
+fails holds.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ async def sweep(active: set[ActiveRequest], config: DataPlaneConfig) -> None:
         for request in list(active):
             if is_in_doubt(request):
                 doubtful.append(request)
+            if not is_growth_pass:
+                continue
             _check_timeout(request, now, config)
             try:
-                if request.reservation is not None and is_growth_pass and not request.is_settled:
+                if request.reservation is not None and not request.is_settled:
                     _check_growth(request, growing)
                 if _is_progress_due(request, now):
                     request.record_progress(now)

@@ -35,7 +35,6 @@ class TakenAhead:
         "_counts_input",
         "_counts_output",
         "_ended",
-        "_ended_hold",
         "_ends_us",
         "_held_us",
         "_hold_nano",
@@ -77,9 +76,9 @@ class TakenAhead:
         self._costs = self._left()
         self.until_us = now_us + LASTS_US
         self._now_us = now_us  # of the latest claim
-        # Of the claims that have ended meanwhile: how many, what they held and for how long, what
-        # they are charged, and behind which close record.
-        self._ended = self._ended_hold = self._held_us = self.charge = 0
+        # Of the claims that have ended meanwhile: how many, for how long they held, what they are
+        # charged (out of what is set aside, to which their holds go back), behind which close record.
+        self._ended = self._held_us = self.charge = 0
         self.point = (0, 0)
         self._starts_us = max((window.start_us for window in windows), default=0)
         self._ends_us = min((window.end_us for window in windows), default=2**63)
@@ -138,17 +137,14 @@ class TakenAhead:
         """Settle a claim with the others, when all is given back; False where it must be by itself."""
         tokens = self._input_tokens + claim.input_tokens - input_tokens
         output = self._output_tokens + claim.output_tokens - output_tokens
-        more = charge_nano - claim.hold_nano
-        if tokens < 0 or output < 0 or more > self._hold_nano:
+        hold = self._hold_nano + claim.hold_nano - charge_nano
+        if tokens < 0 or output < 0 or hold < 0:
             return False
-        if more > 0:  # paid from what is set aside
-            self._hold_nano -= more
-            self._ended_hold += more
+        self._hold_nano = hold
         self._input_tokens = tokens
         self._output_tokens = output
         self._places += 1
         self._ended += 1
-        self._ended_hold += claim.hold_nano
         self._held_us += self._now_us - admitted_at_us
         self.charge += charge_nano
         self.point = journal_point
@@ -181,7 +177,7 @@ class TakenAhead:
             bucket.set_aside(-cost)
             bucket.add(cost - left[bucket.metric], max(now_us, bucket.at_us))
         for window in self.windows:
-            window.take(-self._hold_nano - self._ended_hold, self.charge)
+            window.take(-self._hold_nano - self.charge, self.charge)
 
 
 class AllAhead:
