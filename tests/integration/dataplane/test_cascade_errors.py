@@ -71,6 +71,7 @@ def test_the_answer_after_an_error_is_judged_alone(cascaded: Cascaded) -> None:
 
 
 def test_one_that_refuses_logprobs_with_status_200_is_asked_without(cascaded: Cascaded) -> None:
+    untold = cascaded.count("no_logprobs")
     cascaded.small.reply_once(_error(None, code=400, message="this engine does no logprobs"))
     cascaded.small.reply(whole(small_reply(None)))
     reply = cascaded.ask()
@@ -80,6 +81,7 @@ def test_one_that_refuses_logprobs_with_status_200_is_asked_without(cascaded: Ca
         True,
         False,
     ]
+    cascaded.wait_count("no_logprobs", untold + 1)
 
 
 @pytest.mark.parametrize("answered", [0, 2, 4])
@@ -101,12 +103,14 @@ def test_a_stream_that_tells_an_error_before_it_is_decided(
 
 
 def test_a_stream_that_refuses_logprobs_is_asked_without(cascaded: Cascaded) -> None:
+    untold = cascaded.count("no_logprobs")
     told = event({"error": {"message": "this engine does no logprobs", "code": 400}})
     cascaded.small.reply_once(stream(told))
     cascaded.small.reply(stream(*small_stream(None)))
     reply = cascaded.ask(stream=True)
     assert b'"four"' in reply.content
     assert len(cascaded.small.requests) == 2
+    cascaded.wait_count("no_logprobs", untold + 1)
 
 
 def test_a_kept_stream_that_breaks_before_any_of_it_was_sent(cascaded: Cascaded) -> None:
