@@ -65,7 +65,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             raise StaleConnectionError("The kept connection is closed.")
         self._lines = {}
         self._error = None
-        self._head_bytes = 0
+        self._line_bytes = 0
         self._is_complete = self._has_started = self._has_framing = False
         self._is_between_chunks = False
         self._is_busy = True
@@ -134,14 +134,24 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
                 self._is_paused = True
                 self._transport.pause_reading()
-        elif self._is_in_head():
-            self._bound_head(len(data))
+        elif not self._is_complete:
+            self._bound_lines(len(data))
 
-    def _bound_head(self, read_bytes: int) -> None:
-        self._head_bytes += read_bytes
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._fail(MalformedReplyError("The engine's reply has a head without an end."))
-            self.close()
+    def _bound_lines(self, read_bytes: int) -> None:
+        """Bound what is no body: a head, the lines of chunks, trailers.
+
+        A stream has many such lines between its pieces, and nothing is counted where those arrive.
+        So at the bound its next piece is left to :meth:`read`, which begins the count anew.
+        """
+        self._line_bytes += read_bytes
+        if self._line_bytes <= MAX_HEAD_BYTES:
+            return
+        if self._step is not None:
+            self._step, self._line_bytes = None, 0
+            self._wake()
+            return
+        self._fail(MalformedReplyError("The engine's reply has a head or trailers without an end."))
+        self.close()
 
     def eof_received(self) -> bool:
         """Let asyncio close the transport (asyncio's callback)."""

@@ -14,7 +14,7 @@ import httptools
 from backends.errors import MalformedReplyError, ReplyTooLargeError
 
 PAUSE_READING_BYTES = 1024 * 1024
-MAX_HEAD_BYTES = 256 * 1024  # interim replies included
+MAX_HEAD_BYTES = 256 * 1024  # interim replies included; of trailers at most twice as many
 
 
 class EngineReply:
@@ -25,7 +25,6 @@ class EngineReply:
         "_chunks",
         "_error",
         "_has_framing",
-        "_head_bytes",
         "_head_waiter",
         "_is_busy",
         "_is_complete",
@@ -33,6 +32,7 @@ class EngineReply:
         "_is_paused",
         "_is_stepped_out",
         "_keeps_alive",
+        "_line_bytes",
         "_lines",
         "_loop",
         "_parser",
@@ -63,7 +63,7 @@ class EngineReply:
         self._is_paused = False
         self._is_stepped_out = False
         self._has_framing = False
-        self._head_bytes = 0  # of reads that ended before the head did
+        self._line_bytes = 0  # of the reads that brought no body since the last that did
         self._keeps_alive = True
         self._lines: dict[bytes, bytes] = {}  # of the head that comes in; then of trailers
         self.headers: dict[bytes, bytes] = {}  # lower-case names; a repeated name keeps the last
@@ -85,7 +85,7 @@ class EngineReply:
                 return b""
             self._waiter = waiter = self._loop.create_future()
             await waiter
-        self._buffered_bytes = 0
+        self._buffered_bytes = self._line_bytes = 0
         if self._is_paused:
             self._is_paused = False
             if not self._transport.is_closing():
@@ -154,6 +154,7 @@ class EngineReply:
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self._error = error
         self._step = None
+        self._line_bytes = 0
         self._wake()
 
     # What the parser calls.
@@ -198,10 +199,6 @@ class EngineReply:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _is_in_head(self) -> bool:
-        waiter = self._head_waiter
-        return waiter is not None and not waiter.done() and not self._is_complete
 
     def _fail(self, error: Exception) -> None:
         if self._error is None:

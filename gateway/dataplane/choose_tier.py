@@ -114,9 +114,11 @@ class _Choice:
         if named is None and self._talk is not None:
             named, param = self._talk.tier, _METADATA
         if named is not None and named not in self._tiers.names:
+            model, names = self._arrival.wanted.model, ", ".join(self._tiers.names)
             raise InvalidRequestError(
-                f"The model {self._arrival.wanted.model!r} has no tier {shorten(named)!r};"
-                f" it has {', '.join(self._tiers.names)}.",
+                f"The model {model!r} has no tier {shorten(named)!r}; it has {names}."
+                if named != ""
+                else f"{param} must be a string, a tier of the model {model!r}: {names}.",
                 code="unknown_tier",
                 param=param,
             )

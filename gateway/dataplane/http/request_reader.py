@@ -83,7 +83,7 @@ class RequestReader(ABC):
         self._read_bytes = 0  # of the latest read
         self._repeated_bytes = 0  # of headers that came before
         self._fed_bytes = 0  # of the head's later reads, while it is not whole; -1: none yet
-        self._is_in_head = False  # or behind a chunk's length, where trailers may come
+        self._is_in_head = False  # or in a chunk's line, or where trailers may come
         self._fault: ApiError | None = None  # what a callback of the parser raised
 
     # What the exchanges call.
@@ -187,6 +187,7 @@ class RequestReader(ABC):
             refusal = refused_transfer_coding(headers[b"transfer-encoding"], is_old=is_http_1_0)
             if refusal is not None:
                 raise self._failing(refusal)
+            self.on_chunk_complete()
         url = self._url
         if url[:1] != b"/":
             url = self._read_long_target(url)
@@ -202,6 +203,11 @@ class RequestReader(ABC):
             exchange.expects_continue = headers[b"expect"].lower() == b"100-continue"
         self._receiving = exchange
         self._waiting.append(exchange)
+
+    def on_chunk_complete(self) -> None:
+        """Note that the line of the next chunk comes, with its length (httptools' callback)."""
+        self._fed_bytes = -1
+        self._is_in_head = True
 
     def on_chunk_header(self) -> None:
         """Note a chunk's length; behind that of the last one come trailers (httptools' callback)."""

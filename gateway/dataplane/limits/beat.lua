@@ -12,6 +12,17 @@ end
 local now_us = time_us(tonumber(ARGV[3]))
 local ends = string.format('%.0f', now_us + ARGV[4])
 local now = string.format('%.0f', now_us)
+local seen_us = tonumber(redis.call('HGET', KEYS[1], 'seen_us') or now)
+if math.abs(now_us - seen_us) > tonumber(ARGV[4]) then
+  -- The clock has jumped (or all stood still): no heartbeat and no lease says anything. As after a
+  -- loss of memory everybody writes back what is its own; who does not has one more heartbeat's time.
+  for _, journal in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    redis.call('ZADD', KEYS[2], ends, journal)
+  end
+  redis.call('DEL', KEYS[1])
+  return 'STALE'
+end
+redis.call('HSET', KEYS[1], 'seen_us', now)
 redis.call('ZADD', KEYS[2], ends, JOURNAL)
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', now_us / 1000))
 for _, journal in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)) do

@@ -286,7 +286,7 @@ class LocalLimiter:
         position = feed.positions.get(self._journal_id)
         covered: set[WindowState] = set()
         if position is not None:
-            for window, charge_nano in self._unposted.take_covered(position):
+            for window, charge_nano in self._unposted.take_covered(position, feed):
                 covered.add(window)
                 window.used -= charge_nano
         for window, charge_nano in self._left.take_covered(feed):

@@ -1,7 +1,7 @@
 -- Before each script here. The arithmetic is that of token_bucket.py, operation by operation.
 --
--- KEYS[1] is always the state hash: `gen` (the server's run id), `at_us`, `expected`, `ready`, and for
--- each worker's journal id the epoch of its connection. Money is summed as doubles: exact up to
+-- KEYS[1] is always the state hash: `gen` (the server's run id), `at_us`, `expected`, `ready`, `seen_us`
+-- (the latest heartbeat), and for each worker's journal id the epoch of its connection. Money is summed as doubles: exact up to
 -- 2^53 billionths; what is stored is added as 64-bit integers.
 
 local JOURNAL, EPOCH = ARGV[1], ARGV[2]

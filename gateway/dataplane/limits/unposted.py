@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.budget_state import WindowState
 
 SLOT_US = 100_000
@@ -62,13 +63,28 @@ class Unposted:
         slot.end = max(slot.end, journal_point)
         slot.charges[windows] = slot.charges.get(windows, 0) + nano
 
-    def take_covered(self, position: tuple[int, int]) -> Iterator[tuple[WindowState, int]]:
-        """Drop what lies before ``position``; yield each window and what was charged to it."""
+    def take_covered(
+        self, position: tuple[int, int], feed: SpendFeed | None = None
+    ) -> Iterator[tuple[WindowState, int]]:
+        """Drop what lies before ``position``; yield each window and what was charged to it.
+
+        What was charged to a window that ``feed`` does not tell of yet stays until one does.
+        """
         slots = self._slots
+        kept: _Slot | None = None
         while slots and slots[0].end <= position:
-            for windows, nano in slots.popleft().charges.items():
+            slot = slots.popleft()
+            for windows, nano in slot.charges.items():
                 for window in windows:
-                    yield window, nano
+                    if feed is None or not _is_ahead(window, feed):
+                        yield window, nano
+                        continue
+                    if kept is None:
+                        kept = _Slot(slot.begun_us)
+                    kept.end = slot.end
+                    kept.charges[(window,)] = kept.charges.get((window,), 0) + nano
+        if kept is not None:
+            slots.appendleft(kept)
 
     def _coarsen(self) -> None:
         """Make one slot of every two."""
@@ -80,3 +96,10 @@ class Unposted:
             self._slots.append(second)
         if len(slots) % 2:
             self._slots.append(slots[-1])
+
+
+def _is_ahead(window: WindowState, feed: SpendFeed) -> bool:
+    """Tell whether a window has begun by our clock alone: feeds tell of it once it has by the ledger's."""
+    spend = feed.spent.get(window.owner.budget.id)
+    begun_us = feed.version if spend is None else spend.window_start_us
+    return window.start_us > begun_us

@@ -68,7 +68,7 @@ class RequestCounts:
         self._attempts: dict[tuple[str, Outcome], int] = {}
 
     def settled(self, request: Settled) -> None:
-        """A request was settled."""
+        """A request was settled. A clock that was set back in between makes no sum go down."""
         values, status, http_status = self._values, request.status, request.http_status
         identity, usage = request.identity, request.usage
         route, first_token_at_us = identity.route, request.first_token_at_us
@@ -84,15 +84,15 @@ class RequestCounts:
         values[slots.cached_tokens] += usage.cached_input_tokens or 0
         values[slots.output_tokens] += output
         if first_token_at_us is not None:
-            span = first_token_at_us - identity.started_at_us
+            span = max(0, first_token_at_us - identity.started_at_us)
             values[slots.ttft + bisect_left(_TTFT_BOUNDS, span)] += 1
             values[slots.ttft + _TTFT_SUM] += span
             if output > 1:
-                span = (time_ns() // 1000 - first_token_at_us) // (output - 1)
+                span = max(0, time_ns() // 1000 - first_token_at_us) // (output - 1)
                 values[slots.tpot + bisect_left(_TPOT_BOUNDS, span)] += 1
                 values[slots.tpot + _TPOT_SUM] += span
         if status is _COMPLETED:
-            span = time_ns() // 1000 - identity.started_at_us
+            span = max(0, time_ns() // 1000 - identity.started_at_us)
             values[slots.duration + bisect_left(_DURATION_BOUNDS, span)] += 1
             values[slots.duration + _DURATION_SUM] += span
         elif http_status == 503:

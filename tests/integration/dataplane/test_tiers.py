@@ -38,6 +38,8 @@ from tests.fixtures.processes import wait_for
 from tests.fixtures.scripted_engine import run_scripted_engine
 from tests.fixtures.tiered import Tiers, assistant, fresh, user
 
+NO_NAMES = (7, 1.5, True, [], ["small"], {"name": "small"})  # of a tier: a client's mistake
+
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiers]:
@@ -118,7 +120,10 @@ def test_a_request_names_its_tier(tiers: Tiers) -> None:
     for wrong, param in (
         ({"headers": {"x-forebay-tier": "huge"}}, "x-forebay-tier"),
         ({"metadata": {"forebay_tier": "huge"}}, "metadata.forebay_tier"),
-        ({"metadata": {"forebay_tier": 7}}, "metadata.forebay_tier"),
+        *(
+            ({"metadata": {"forebay_tier": no_name}}, "metadata.forebay_tier")
+            for no_name in NO_NAMES
+        ),
     ):
         opened = tiers.plane.opened
         reply = tiers.ask(user(EASY), **wrong)  # type: ignore[arg-type]
@@ -127,6 +132,9 @@ def test_a_request_names_its_tier(tiers: Tiers) -> None:
         assert (error["code"], error["param"]) == ("unknown_tier", param)
         assert error["type"] == "invalid_request_error"
         assert "small, large" in error["message"]
+        is_name = "huge" in str(wrong)
+        assert ("'huge'" if is_name else "must be a string") in error["message"]
+        assert ("no tier" in error["message"]) is is_name
         assert tiers.plane.opened == opened
 
 

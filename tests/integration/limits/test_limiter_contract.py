@@ -301,6 +301,21 @@ async def test_a_charge_counts_until_the_ledger_has_it(rig: LimiterRig) -> None:
     await rig.take(plan, hold_nano=UNIT // 4)
 
 
+async def test_a_feed_of_the_day_before_frees_nothing_of_today(rig: LimiterRig) -> None:
+    """A worker whose clock is ahead: the ledger has its charges, and does not say so before midnight."""
+    plan = make_plan(make_budget("1"))
+    assert DAY.end_us is not None
+    rig.clock.at_us = DAY.end_us
+    point = rig.settle(await rig.take(plan, hold_nano=UNIT), charge_nano=UNIT)
+    for version in (1, 2):
+        rig.use_feed(feed_of(version, "0.5", covered=point))
+        assert (await rig.ask(plan, hold_nano=1)).refusal is not None
+    spent = {"bud_1": WindowSpend(DAY.end_us, "0.4")}  # a correction among it
+    rig.use_feed(SpendFeed(version=3, positions={JOURNAL: point}, spent=spent))
+    await rig.take(plan, hold_nano=6 * UNIT // 10)
+    assert (await rig.ask(plan, hold_nano=1)).refusal is not None
+
+
 async def test_a_reset_or_a_raise_is_heard_at_once(rig: LimiterRig) -> None:
     """Case 46: refused retries keep nothing alive; the next feed or Snapshot opens the budget."""
     budget = make_budget("1")

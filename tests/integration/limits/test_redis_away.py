@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from pathlib import Path
 
 import pytest
 import redis
@@ -176,6 +177,42 @@ async def test_places_in_flight_come_back_with_redis(mortal_valkey: MortalValkey
         assert set(store.zrange("{forebay}:f:lim_in_flight", 0, -1)) == ids
     outcomes = [await limiters[0].admit(claim_on(plan)) for _ in range(4)]
     assert sum(outcome.refusal is None for outcome in outcomes) == 2
+    await close(limiters)
+
+
+async def test_who_alone_has_lost_redis_adds_its_share_and_no_more(
+    mortal_valkey: MortalValkey, tmp_path: Path
+) -> None:
+    """The bound of docs/admission.md: it does not see what runs elsewhere, nor others what it begins."""
+    server = mortal_valkey.url.removeprefix("unix://")
+    way = tmp_path / "way"
+    way.symlink_to(server)
+    limiters = [
+        RedisLimiter(url, f"jrn_{n}", workers=2)
+        for n, url in enumerate((mortal_valkey.url, f"unix://{way}"))
+    ]
+    await asyncio.gather(*(limiter.start() for limiter in limiters))
+    await until_ready(*limiters)
+    plan = make_plan(make_limit("in_flight", 4))
+
+    async def take(limiter: RedisLimiter, asked: int) -> list[Claim]:
+        claims = [claim_on(plan) for _ in range(asked)]
+        await asyncio.gather(*(limiter.admit(claim) for claim in claims))
+        return [claim for claim in claims if claim.state is not None]
+
+    here = await take(limiters[0], 6)
+    assert len(here) == 4
+    way.unlink()
+    connection = limiters[1].find_connection()
+    assert connection is not None
+    connection.close("cut")
+    there = await take(limiters[1], 6)
+    assert len(there) == 2
+    way.symlink_to(server)
+    await until_ready(*limiters)
+    for claim, free in ((here[0], 0), (here[1], 0), (here[2], 1)):  # 6, 5 and 4 run before each
+        settle(limiters[0], claim)
+        assert len(await take(limiters[1], 2)) == free
     await close(limiters)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,6 +13,7 @@ from gateway.dataplane.metrics.counter_page import CounterPage
 from gateway.dataplane.metrics.render_page import render_page
 from gateway.dataplane.metrics.request_counts import RequestCounts
 from gateway.dataplane.metrics.worker_state import ReplicaLoad, WorkerState, encode_state
+from tests.factories.journals import make_close, make_identity
 
 
 def samples(*pages: CounterPage) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -66,6 +69,19 @@ def test_buckets_add_up(seconds: list[float]) -> None:
     assert read["forebay_queue_wait_seconds_bucket", ("a", "+Inf")] == len(waits)
     assert read["forebay_queue_wait_seconds_count", ("a",)] == len(waits)
     assert abs(read["forebay_queue_wait_seconds_sum", ("a",)] - sum(waits)) < 1e-4
+
+
+def test_a_clock_that_is_set_back_makes_no_sum_go_down() -> None:
+    """A counter that falls is taken for one that began anew."""
+    now_us = time.time_ns() // 1000
+    for begun_us, first_us in ((now_us, now_us - 10**9), (now_us + 10**9, now_us + 2 * 10**9)):
+        page = CounterPage()
+        identity = make_identity(started_at_us=begun_us)
+        RequestCounts(page).settled(make_close(identity, first_token_at_us=first_us))
+        page.publish()
+        sums = [value for (name, _), value in samples(page).items() if name.endswith("_sum")]
+        assert len(sums) == 3
+        assert min(sums) >= 0.0
 
 
 def test_the_next_worker_counts_on_and_pages_are_summed() -> None:

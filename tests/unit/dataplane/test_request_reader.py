@@ -118,6 +118,19 @@ def test_trailers_without_end_are_not_gathered() -> None:
     assert (exchange.is_body_whole, exchange.keeps_alive) == (False, False)
 
 
+@pytest.mark.parametrize("line", [b"2;", b"2;name=", b"0", b"2\r\n{}\r\n2;", b"2\r\n{}\r\n0"])
+def test_the_line_of_a_chunk_without_end_is_not_read_on(line: bytes) -> None:
+    """Its extension, or the zeros before its length: nobody keeps them, and nobody ends them."""
+    filler = b"0" if line.endswith(b"0") else b"x"
+    head = post(b"Transfer-Encoding: chunked\r\n", b"")
+    for pieces in ((head + line,), (head, line)):
+        server = read(*pieces, *[filler * 1024] * 70)
+        exchange = server.connection.current
+        assert exchange is not None
+        assert not server.transport.is_reading
+        assert (exchange.is_body_whole, exchange.keeps_alive) == (False, False)
+
+
 @pytest.mark.parametrize("size", [1, 1000, 100_000])
 def test_long_bodies_are_no_long_heads(size: int) -> None:
     """Neither a chunk that takes many reads nor what was read with a head's first bytes counts."""
