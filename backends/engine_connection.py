@@ -12,8 +12,11 @@ import httptools
 
 from backends.engine_reply import MAX_HEAD_BYTES, PAUSE_READING_BYTES, EngineReply
 from backends.errors import MalformedReplyError, ReplyCutError, StaleConnectionError
+from backends.known_head import KnownHead, learn_head
 from backends.lone_chunk import LINES, MOST_BYTES, is_lone_chunk
 from backends.write_queue import WriteQueue, WriteTarget
+
+KNOWN_SECONDS = 0.05  # a reply's head is noted so often at most
 
 
 class ConnectionOwner(Protocol):
@@ -21,6 +24,8 @@ class ConnectionOwner(Protocol):
 
     writes: WriteQueue
     last_received_at: float  # on any of its connections; the event loop's clock
+    known_head: KnownHead | None  # of a whole reply, as the engine writes them now, it seems
+    known_at: float  # when that was noted
 
     def forget(self, connection: EngineConnection) -> None:
         """Drop an idle connection that the engine closed."""
@@ -63,11 +68,8 @@ class EngineConnection(EngineReply, asyncio.Protocol):
         """
         if self._is_lost:
             raise StaleConnectionError("The kept connection is closed.")
-        self._lines = {}
-        self._error = None
         self._line_bytes = 0
-        self._is_complete = self._has_started = self._has_framing = False
-        self._is_between_chunks = False
+        self._is_complete = self._has_started = False
         self._is_busy = True
         self._head_waiter = waiter = self._loop.create_future()
         self.last_received_at = self._loop.time()
@@ -114,28 +116,52 @@ class EngineConnection(EngineReply, asyncio.Protocol):
                 self._take_step(step, data[len(line) : -2])
                 return
             self._is_between_chunks = False
-        self._has_started = True
+        is_first = not self._has_started
+        if is_first:
+            self._has_started = True
+            if self._take_known(self._endpoint.known_head, data):
+                return
+        if not self._parse(data):
+            return
+        if self._chunks:
+            if is_first and self._is_complete:
+                self._note_head(data)
+            if step is not None:
+                chunk = self._take_chunks()
+                self._is_between_chunks = not self._is_complete and is_lone_chunk(data, chunk)
+                self._take_step(step, chunk)
+                return
+            self._keep(len(data))
+        elif not self._is_complete:
+            self._bound_lines(len(data))
+
+    def _parse(self, data: bytes) -> bool:
+        """Feed the parser; tell whether to go on."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             if not self._is_complete:  # else the reply was whole; what follows it is nobody's
                 self._fail(MalformedReplyError("The engine's reply is not valid HTTP."))
             self.close()
-            return
-        if self._chunks:
-            if step is not None:
-                chunk = self._take_chunks()
-                self._is_between_chunks = not self._is_complete and is_lone_chunk(data, chunk)
-                self._take_step(step, chunk)
-                return
-            self._buffered_bytes += len(data)
-            if self._waiter is not None:
-                self._wake()
-            if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
-                self._is_paused = True
-                self._transport.pause_reading()
-        elif not self._is_complete:
-            self._bound_lines(len(data))
+            return False
+        return True
+
+    def _keep(self, read_bytes: int) -> None:
+        """Have what came read, and read on only while little is held."""
+        self._buffered_bytes += read_bytes
+        if self._waiter is not None:
+            self._wake()
+        if self._buffered_bytes > PAUSE_READING_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _note_head(self, data: bytes) -> None:
+        """Remember the head of a reply that is one read. It tells the time: it holds a second."""
+        endpoint = self._endpoint
+        is_due = self.last_received_at >= endpoint.known_at + KNOWN_SECONDS
+        if is_due and self.status == 200 and self._keeps_alive:
+            endpoint.known_at = self.last_received_at
+            endpoint.known_head = learn_head(data, self.headers)
 
     def _bound_lines(self, read_bytes: int) -> None:
         """Bound what is no body: a head, the lines of chunks, trailers.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import httptools
 
 from backends.errors import MalformedReplyError, ReplyTooLargeError
+from backends.known_head import KnownHead
 
 PAUSE_READING_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 256 * 1024  # interim replies included; of trailers at most twice as many
@@ -157,12 +158,30 @@ class EngineReply:
         self._line_bytes = 0
         self._wake()
 
+    def _take_known(self, known: KnownHead | None, data: bytes) -> bool:
+        """Take a reply that is one read and whose head is the known one; tell whether it is."""
+        match = None if known is None else known.match(data)
+        if match is None:
+            return False
+        self.headers, length, body = match
+        if len(body) != length or not body:
+            return False
+        self.status = 200
+        self._is_complete = True
+        self._is_busy = False
+        self._chunks.append(body)
+        waiter = self._head_waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        return True
+
     # What the parser calls.
 
     def on_message_begin(self) -> None:
         """Refuse a second reply that nobody asked for (httptools' callback)."""
         if not self._is_busy:
             raise MalformedReplyError("The engine sent a reply that nobody asked for.")
+        self._lines = {}  # trailers of the reply before
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header (httptools' callback)."""

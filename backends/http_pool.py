@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from backends.engine_connection import EngineConnection
 from backends.errors import ConnectError, ConnectTimeoutError
+from backends.known_head import KnownHead
 from backends.write_queue import WriteQueue
 
 IDLE_CONNECTIONS_LIMIT = 1024
@@ -42,6 +43,8 @@ class Endpoint:
         "_port",
         "_tls",
         "in_flight",
+        "known_at",
+        "known_head",
         "last_received_at",
         "prefix",
         "request_headers",
@@ -78,6 +81,8 @@ class Endpoint:
             headers += f"authorization: Bearer {secret}\r\n"
         self.request_headers = headers.encode("latin-1")
         self.in_flight = 0
+        self.known_head: KnownHead | None = None
+        self.known_at = float("-inf")
         self.last_received_at = 0.0  # on any connection; the event loop's clock
         self.writes = writes
 

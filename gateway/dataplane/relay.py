@@ -24,7 +24,8 @@ from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.http.exchange import ClientLeftError
 from gateway.dataplane.limit_replies import ended_budget_error
 from gateway.dataplane.own_chunks import closing_chunk, length_marker
-from gateway.dataplane.stream_editor import DONE_FRAME, StreamEditor
+from gateway.dataplane.plain_frames import DONE_FRAME
+from gateway.dataplane.stream_editor import StreamEditor
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:

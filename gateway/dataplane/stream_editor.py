@@ -15,6 +15,12 @@ import msgspec
 
 from backends.sse import read_events
 from gateway.dataplane.model_rename import ModelRename
+from gateway.dataplane.plain_frames import (
+    DONE_FRAME,
+    PLAIN_START,
+    count_line_ends,
+    count_plain,
+)
 from gateway.dataplane.stream_usage import StreamUsage
 from gateway.dataplane.told_errors import is_error, read_error_detail, tells_error
 from gateway.dataplane.usage_member import (
@@ -25,10 +31,6 @@ from gateway.dataplane.usage_member import (
 )
 from gateway.openai_schema.replies import NULL, Chunk, ErrorDetail
 
-DONE_FRAME = b"data: [DONE]\n\n"
-
-# Frames of one line each, as vLLM and OpenAI write them; a dot costs a third of ``[^\n]``.
-_PLAIN = re.compile(rb'(?:data: \{"id".*\n\n)+(?:data: \[DONE\]\n\n)?')
 # Usage behind other members, without or with one member that is an object itself; what follows it
 # ends the frame. Quick: no class of several characters, a long literal first.
 _USAGE_ENDINGS = {
@@ -130,9 +132,9 @@ class StreamEditor:
     def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
         """Return what the client gets for ``frames``; of a cut one, only what is whole JSON."""
         is_one = frames.find(b"\n") == len(frames) - 2  # line: found at a third of the cost
-        is_plain = frames.startswith(b'data: {"id"') if is_one else _PLAIN.fullmatch(frames)
+        count = int(frames.startswith(PLAIN_START)) if is_one else count_plain(frames)
         # Found from the end: CPython's search from the front reads every byte, this one skips.
-        if is_cut or not is_plain or frames.rfind(b'"error"') >= 0:
+        if is_cut or not count or frames.rfind(b'"error"') >= 0:
             return self._edit_events(frames)
         self._before, self._latest = self._latest, frames
         if not self._is_under_way:
@@ -143,8 +145,7 @@ class StreamEditor:
             if last < 0 and _USAGE.search(frames) is not None:
                 return self._edit_events(frames)  # it is spaced in another way
         if last < 0:
-            # Two line ends a frame; one byte is counted at half the cost of two.
-            self.usage.uncounted_chunks += 1 if is_one else frames.count(b"\n") // 2
+            self.usage.uncounted_chunks += count
         else:
             if self.usage.is_by_choice:
                 self.usage.note_all(frames)
@@ -204,7 +205,7 @@ class StreamEditor:
     def _without_members(self, frames: bytes) -> bytes:
         """Take usage out of every frame."""
         usages = frames.count(self._usage_key)
-        if usages == frames.count(self._choices_key) == frames.count(b"\n") // 2:
+        if usages == frames.count(self._choices_key) == count_line_ends(frames) // 2:
             # The usual run: every frame has choices, and its usage at the end.
             for ending in _USAGE_ENDINGS[self._usage_key]:
                 edited, count = ending.subn(b"}\n\n", frames)

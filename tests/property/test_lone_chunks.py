@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backends.engine_connection import EngineConnection
 from backends.errors import MalformedReplyError
+from backends.known_head import KnownHead
 from backends.lone_chunk import LINES, is_lone_chunk
 from backends.write_queue import WriteQueue
 from tests.fixtures.client_connection import RecordingTransport
@@ -35,6 +36,8 @@ class _Endpoint:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.writes = WriteQueue(loop)
         self.last_received_at = 0.0
+        self.known_head: KnownHead | None = None
+        self.known_at = float("-inf")
 
     def forget(self, connection: EngineConnection) -> None:
         pass

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from backends.errors import ReplyTooLargeError
 from backends.sse import FrameAligner, read_events
 from billing.usage.event import TokenUsage
-from gateway.dataplane.stream_editor import DONE_FRAME
+from gateway.dataplane.plain_frames import DONE_FRAME
 from tests.factories.engine_replies import answer, chunk, total_chunk, usage
 from tests.factories.sse_streams import (
     ENGINE_MODEL,

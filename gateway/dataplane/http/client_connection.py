@@ -96,6 +96,29 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             if self._dropped_bytes > _DROP_BYTES:
                 self._transport.pause_reading()
             return
+        is_between = self.current is None and not self._is_in_head  # two requests
+        if is_between:
+            known = self._known
+            if known is not None:
+                exchange = self._read_known(known, data)
+                if exchange is not None:
+                    self._begin(exchange)
+                    return
+        elif self._body_left:
+            data = self._read_known_body(data)
+            if not data:
+                return
+        if not self._parse(data):
+            return
+        if self.current is None and (self._waiting or self._refusal is not None):
+            if is_between and self._waiting and self._known_tick != self._server.tick:
+                self._note_known(data, self._waiting[0])
+            self._serve_next()
+        if self._waiting or self._is_reading_paused or self._refusal is not None:
+            self._pace_reading()
+
+    def _parse(self, data: bytes) -> bool:
+        """Feed the parser; tell whether to go on."""
         try:
             try:
                 self._parser.feed_data(data)
@@ -103,14 +126,11 @@ class ClientConnection(RequestReader, asyncio.Protocol):
                 self._read_past_upgrade(data, upgrade.args[0])
         except httptools.HttpParserError as error:
             self._break_off(self._fault or malformed(error))
-            return
+            return False
         if self._is_in_head and self._is_head_endless(len(data)):
             self._break_off(head_too_large())
-            return
-        if self.current is None and (self._waiting or self._refusal is not None):
-            self._serve_next()
-        if self._waiting or self._is_reading_paused or self._refusal is not None:
-            self._pace_reading()
+            return False
+        return True
 
     def eof_received(self) -> bool:
         """Count the client as gone a pass from now (asyncio's callback).
@@ -144,13 +164,16 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def _serve_next(self) -> None:
         if self._waiting:
-            self.current = self._waiting.popleft()
-            if self.task is None:
-                self.task = self._server.serve(self)
-            else:
-                self._wake()
+            self._begin(self._waiting.popleft())
         elif self._refusal is not None:
             self._refuse(self._refusal, is_upload_running=True)
+
+    def _begin(self, exchange: HttpExchange) -> None:
+        self.current = exchange
+        if self.task is None:
+            self.task = self._server.serve(self)
+        else:
+            self._wake()
 
     def _wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httptools
 
 from gateway.dataplane.http.exchange import HttpExchange
+from gateway.dataplane.http.known_request import KnownRequest, learn_request
 from gateway.dataplane.http.refusals import (
     MAX_HEAD_BYTES,
     head_too_large,
@@ -48,11 +49,14 @@ class RequestReader(ABC):
     """
 
     __slots__ = (
+        "_body_left",
         "_fault",
         "_fed_bytes",
         "_headers",
         "_host",
         "_is_in_head",
+        "_known",
+        "_known_tick",
         "_parser",
         "_read_bytes",
         "_receiving",
@@ -85,6 +89,9 @@ class RequestReader(ABC):
         self._fed_bytes = 0  # of the head's later reads, while it is not whole; -1: none yet
         self._is_in_head = False  # or in a chunk's line, or where trailers may come
         self._fault: ApiError | None = None  # what a callback of the parser raised
+        self._known: KnownRequest | None = None  # what the client will send again, it seems
+        self._known_tick = -1  # when that was noted
+        self._body_left = 0  # bytes of a body that the parser does not see
 
     # What the exchanges call.
 
@@ -97,6 +104,45 @@ class RequestReader(ABC):
         """Close at once, unsent bytes included."""
 
     # What the connection calls.
+
+    def _read_known(self, known: KnownRequest, data: bytes) -> HttpExchange | None:
+        """Return the exchange that begins with ``data``, if its head is the known one."""
+        match = known.head.match(data)
+        if match is None:
+            return None
+        headers, length, body = match
+        left = length - len(body)
+        exchange = HttpExchange(
+            self,
+            known.method,
+            known.path,
+            headers,
+            not self._server.is_draining,
+            False,
+            False,
+            [body] if body else [],
+            len(body),
+        )
+        if left:
+            self._body_left = left
+            self._receiving = exchange
+        else:
+            exchange.is_body_whole = True
+        return exchange
+
+    def _read_known_body(self, data: bytes) -> bytes:
+        """Take what ``data`` holds of the body of a known head's request; return what follows it."""
+        left = self._body_left
+        self._body_left = max(left - len(data), 0)
+        self.on_body(data[:left])
+        if not self._body_left:
+            self.on_message_complete()
+        return data[left:]
+
+    def _note_known(self, data: bytes, exchange: HttpExchange) -> None:
+        """Remember the head of ``data``, with which ``exchange`` began, for the next request."""
+        self._known_tick = self._server.tick
+        self._known = learn_request(data, exchange)
 
     def _is_head_endless(self, fed_bytes: int) -> bool:
         """Count a read that ended inside a head; say whether the head is over the limit.

@@ -1,0 +1,39 @@
+"""Plain runs are told by counts as a reading line by line tells them."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.dataplane.plain_frames import count_line_ends, count_plain
+
+_RUN = re.compile(rb'(?:data: \{"id"[^\n]*\n\n)+(?:data: \[DONE\]\n\n)?')
+_PIECES = st.lists(
+    st.sampled_from(
+        [
+            b'data: {"id":1}\n\n',
+            b'data: {"id"',
+            b"data: [DONE]\n\n",
+            b"data: {",
+            b": keep-alive\n\n",
+            b"event: error\n",
+            b"\n",
+            b"\n\n",
+            b"\r",
+            b"x",
+        ]
+    ),
+    max_size=8,
+)
+
+
+@given(_PIECES)
+@example([b'data: {"id":1}\n\n', b'data: {"id":1}\n\n', b"data: [DONE]\n\n"])
+@example([b'data: {"id":1}\n\n', b"\n", b'data: {"id":1}\n\n'])
+def test_a_run_is_plain_if_each_of_its_lines_is(pieces: list[bytes]) -> None:
+    run = b"".join(pieces)
+    is_plain = _RUN.fullmatch(run) is not None
+    assert count_plain(run) == (len(run.split(b"\n\n")) - 1 if is_plain else 0)
+    assert count_line_ends(run) == run.count(b"\n")
