@@ -21,7 +21,7 @@ _PLACES_PER_MILLION = 6  # from a price per million tokens to a price per token
 class IntegerCharge:
     """One price of a route."""
 
-    __slots__ = ("_cached", "_input", "_output", "_places", "_unit", "currency")
+    __slots__ = ("_cached", "_format", "_input", "_output", "_places", "_unit", "currency")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class IntegerCharge:
         self._input, self._cached, self._output = (int(price.scaleb(places)) for price in prices)
         self._places = places + _PLACES_PER_MILLION
         self._unit: int = 10**self._places
+        self._format = f"%d.%0{self._places}d"
         self.currency = currency
 
     def per_million(self) -> tuple[Decimal, Decimal, Decimal]:
@@ -66,8 +67,7 @@ class IntegerCharge:
             if cached < 0:
                 return None
             charge += min(cached, tokens) * (self._cached - self._input)
-        whole, fraction = divmod(charge, self._unit)
-        return f"{whole}.{fraction:0{self._places}}".rstrip("0").rstrip(".")
+        return (self._format % divmod(charge, self._unit)).rstrip("0").rstrip(".")
 
     def nano(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> int:
         """Return the charge in billionths of the currency's unit, rounded up.

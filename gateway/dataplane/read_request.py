@@ -17,6 +17,7 @@ from gateway.dataplane.body_faults import (
     find_content_type_fault,
 )
 from gateway.dataplane.http.exchange import BodyOverLimitError, HttpExchange
+from gateway.dataplane.http.head import RequestHeaders
 from gateway.dataplane.integral_floats import find_integral
 from gateway.errors import BodyTooLargeError, InvalidRequestError, shorten
 from gateway.openai_schema.embedding_request import EmbeddingRequest
@@ -59,21 +60,27 @@ async def read_body(exchange: HttpExchange, limit_bytes: int) -> bytes:
         fault = find_content_type_fault(content_type)
         if fault is not None:
             raise InvalidRequestError(fault, code="unsupported_content_type")
-    length = headers.get(b"content-length")
-    if length is not None:
-        if len(length) > _MOST_DIGITS:  # all that the parser lets through, leading zeros included
-            length = length.lstrip(b"0") or b"0"
-        if int(length) > limit_bytes:
-            raise _too_large(limit_bytes)
     try:
         if exchange.is_body_whole:
             body = exchange.take_body(limit_bytes)
         else:
+            _check_length(headers, limit_bytes)
             body = await exchange.read_body(limit_bytes)
     except BodyOverLimitError:
         raise _too_large(limit_bytes) from None
     encoding = headers.get(b"content-encoding")
     return body if encoding is None else _unpack(body, encoding, limit_bytes)
+
+
+def _check_length(headers: RequestHeaders, limit_bytes: int) -> None:
+    """Refuse a body that is told to be too large before any of it is waited for."""
+    length = headers.get(b"content-length")
+    if length is None:
+        return
+    if len(length) > _MOST_DIGITS:  # all that the parser lets through, leading zeros included
+        length = length.lstrip(b"0") or b"0"
+    if int(length) > limit_bytes:
+        raise _too_large(limit_bytes)
 
 
 def parse_request(body: bytes, endpoint: str) -> GenerationRequest:
