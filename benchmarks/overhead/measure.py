@@ -1,7 +1,7 @@
 """The measurements: each loads one target once and returns figures by name.
 
 A figure's name begins with its measurement's; spans end in ``_ms``. ``bad`` and ``answered`` count
-requests and are summed over all measurements, everything else is a figure to take the median of.
+requests and are summed over all measurements, everything else is a figure to average.
 """
 
 from __future__ import annotations

@@ -20,16 +20,17 @@ class Plan:
     """The sizes of one benchmark; spans in seconds unless named otherwise."""
 
     is_quick: bool
-    rounds: int  # each figure is the median of this many, taken turn by turn between the targets
+    rounds: int  # each figure is an average of this many, taken turn by turn between the targets
+    slices: int  # of saturation and bursts in a round: the targets alternate, second by second
     warm_up_requests: int
     saturation_connections: int
-    saturation_seconds: float
+    saturation_seconds: float  # of one slice
     one_connection_seconds: float
     rate_seconds: float
     rate_share: float  # of the target's own saturation
     burst_streams: int
     burst_chunks: int
-    burst_seconds: float
+    burst_seconds: float  # of one slice
     paced_streams: int
     paced_chunks: int
     paced_step_ms: int
@@ -49,15 +50,16 @@ def full_plan(*, rounds: int, memory_requests: int) -> Plan:
     return Plan(
         is_quick=False,
         rounds=rounds,
+        slices=6,
         warm_up_requests=5000,
         saturation_connections=64,
-        saturation_seconds=6,
+        saturation_seconds=1,
         one_connection_seconds=4,
         rate_seconds=5,
         rate_share=0.3,
         burst_streams=32,
         burst_chunks=200,
-        burst_seconds=5,
+        burst_seconds=1,
         paced_streams=500,
         paced_chunks=200,
         paced_step_ms=20,
@@ -73,6 +75,7 @@ def quick_plan(*, rounds: int, memory_requests: int) -> Plan:
     return Plan(
         is_quick=True,
         rounds=rounds,
+        slices=1,
         warm_up_requests=100,
         saturation_connections=64,
         saturation_seconds=0.3,

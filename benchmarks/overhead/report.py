@@ -53,7 +53,7 @@ class Report:
     machine: Mapping[str, object]
     most_cpu_of_others: float  # largest share of a CPU that none of our processes used
     most_cpu_stolen: float  # largest share of a CPU that the host gave to others
-    targets: Mapping[str, Figures]  # medians
+    targets: Mapping[str, Figures]  # averages over the rounds
     ratios: Mapping[str, float]
     expected: Sequence[Verdict]
     memory: MemoryGrowth | None

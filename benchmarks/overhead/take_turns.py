@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 
 from benchmarks.overhead.measure import (
     Bench,
@@ -23,6 +23,10 @@ from benchmarks.overhead.plan import MEASUREMENTS
 from benchmarks.overhead.target import Target
 
 _REQUEST_COUNTS = ("answered", "bad")
+# What is measured by what a core can do at the most. On a host that others use too, that is one of two
+# speeds for some seconds, and not alike for all programs. So the targets alternate in slices, and
+# their means are taken: each had the same part of both, where a median would be of one or the other.
+_SLICED = ("sat", "burst")
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Turns:
     target: Target
     rss_idle_mb: float | None = None
     rounds: list[Figures] = field(default_factory=list)
+    slices: list[Figures] = field(default_factory=list)  # of the measurement that goes on
     answered: float = 0
     bad: float = 0
     memory: MemoryGrowth | None = None
@@ -52,17 +57,21 @@ class Turns:
             }
         )
 
-    def medians(self) -> Figures:
-        """Return each figure's median over the rounds."""
-        names = {name: None for figures in self.rounds for name in figures}
-        return {
-            name: round(median(figures[name] for figures in self.rounds if name in figures), 4)
-            for name in names
-        }
+    def join_slices(self) -> None:
+        """Take the means of the slices into the current round."""
+        for figures in self.slices:
+            self.count(figures)
+        joined = _join(self.slices, mean)
+        self.slices.clear()
+        self.rounds[-1].update(
+            {name: value for name, value in joined.items() if name not in _REQUEST_COUNTS}
+        )
 
     def summary(self) -> Figures:
-        """Return the medians, the counts, memory, and what the journal says of the load."""
-        figures = self.medians()
+        """Return the rounds' medians or means, the counts, memory, and what the journal says of the load."""
+        figures = _join(self.rounds, median)
+        means = _join(self.rounds, mean)
+        figures.update({name: means[name] for name in means if name.startswith(_SLICED)})
         figures["answered"], figures["bad"] = self.answered, self.bad
         if self.rss_idle_mb is not None and self.target.process:
             figures["rss_idle_mb"] = round(self.rss_idle_mb, 1)
@@ -78,6 +87,15 @@ class Turns:
                 totals.bytes_written / max(totals.opened, 1)
             )
         return figures
+
+
+def _join(taken: Sequence[Figures], average: Callable[[Iterable[float]], float]) -> Figures:
+    """Return the average of each figure."""
+    names = {name: None for figures in taken for name in figures}
+    return {
+        name: round(average([figures[name] for figures in taken if name in figures]), 4)
+        for name in names
+    }
 
 
 def take_turns(bench: Bench, targets: Sequence[Target], wanted: Sequence[str]) -> list[Turns]:
@@ -106,20 +124,28 @@ def take_turns(bench: Bench, targets: Sequence[Target], wanted: Sequence[str]) -
 
 def _take_turn(bench: Bench, everyone: Sequence[Turns], measurement: str, number: int) -> None:
     """Measure one kind on every target that has it."""
-    for turns in everyone:
-        if measurement in turns.target.measurements:
-            _say(f"round {number} of {bench.plan.rounds}: {measurement}, {turns.target.name}")
-            _measure(bench, turns, measurement)
+    measured = [turns for turns in everyone if measurement in turns.target.measurements]
+    names = ", ".join(turns.target.name for turns in measured)
+    _say(f"round {number} of {bench.plan.rounds}: {measurement} of {names}")
+    if measurement in _SLICED:
+        for slice_number in range(bench.plan.slices):
+            for turns in measured[::-1] if slice_number % 2 else measured:
+                turns.slices.append(_measure(bench, turns, measurement))
+        for turns in measured:
+            turns.join_slices()
+    else:
+        for turns in measured:
+            turns.add(_measure(bench, turns, measurement))
     if measurement == "rate":
         _measure_alike(bench, everyone)
 
 
-def _measure(bench: Bench, turns: Turns, measurement: str) -> None:
+def _measure(bench: Bench, turns: Turns, measurement: str) -> Figures:
     target = turns.target
     if measurement == "rate":
         if "sat_rps" not in turns.rounds[-1]:  # --only rate: its own saturation comes first
             turns.add(measure_saturation(bench, target))
-        turns.add(measure_rate(bench, target, turns.rounds[-1]["sat_rps"]))
+        figures = measure_rate(bench, target, turns.rounds[-1]["sat_rps"])
     else:
         measure = {
             "sat": measure_saturation,
@@ -128,9 +154,10 @@ def _measure(bench: Bench, turns: Turns, measurement: str) -> None:
             "paced": measure_paced,
             "held": measure_held,
         }[measurement]
-        turns.add(measure(bench, target))
+        figures = measure(bench, target)
     if target.journal:
         target.journal.read()  # also removes finished segments: bounds the disk used
+    return figures
 
 
 def _measure_alike(bench: Bench, everyone: Sequence[Turns]) -> None:

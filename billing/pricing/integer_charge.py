@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from decimal import Decimal
+from math import gcd
 
 from billing.money import EXACT
 from billing.pricing.rate import MAX_TOKENS
@@ -21,7 +22,17 @@ _PLACES_PER_MILLION = 6  # from a price per million tokens to a price per token
 class IntegerCharge:
     """One price of a route."""
 
-    __slots__ = ("_cached", "_format", "_input", "_output", "_places", "_unit", "currency")
+    __slots__ = (
+        "_cached",
+        "_format",
+        "_input",
+        "_nano_unit",
+        "_nanos",
+        "_output",
+        "_places",
+        "_unit",
+        "currency",
+    )
 
     def __init__(
         self,
@@ -39,6 +50,10 @@ class IntegerCharge:
         self._input, self._cached, self._output = (int(price.scaleb(places)) for price in prices)
         self._places = places + _PLACES_PER_MILLION
         self._unit: int = 10**self._places
+        # Billionths in lowest terms: the products of what most prices are stay small integers.
+        common = gcd(_NANO, self._unit)
+        self._nanos: int = _NANO // common
+        self._nano_unit: int = self._unit // common
         self._format = f"%d.%0{self._places}d"
         self.currency = currency
 
@@ -78,7 +93,7 @@ class IntegerCharge:
         if cached_input_tokens:
             cached = min(cached_input_tokens, input_tokens)
             charge += cached * (self._cached - self._input)
-        return -(-charge * _NANO // self._unit)
+        return -(-charge * self._nanos // self._nano_unit)
 
 
 class SharedSaving(IntegerCharge):
