@@ -1,10 +1,12 @@
 """The frames of a stream as vLLM and OpenAI write them, told and counted by their bytes. Pure.
 
-A plain frame is one line that begins with ``data: {"id"``, and the blank line that ends it. What can be
-counted with CPython's quick searches is: those that read byte by byte cost ten times as much.
+A plain frame is one line that begins with ``data: {"id"``, and the blank line that ends it. Searched is
+with StringZilla: CPython's own searches read byte by byte, or skip a few, at five to ten times the cost.
 """
 
 from __future__ import annotations
+
+from stringzilla import count
 
 DONE_FRAME = b"data: [DONE]\n\n"
 PLAIN_START = b'data: {"id"'
@@ -18,12 +20,7 @@ def count_plain(frames: bytes) -> int:
     """
     if not frames.startswith(PLAIN_START) or not frames.endswith(b"\n\n"):
         return 0
-    count = frames.count(b"\n\n" + PLAIN_START) + 1
+    plain: int = count(frames, b"\n\n" + PLAIN_START) + 1
     if frames.endswith(b"\n\n" + DONE_FRAME):
-        count += 1
-    return count if count_line_ends(frames) == 2 * count else 0
-
-
-def count_line_ends(data: bytes) -> int:
-    """Return how many line ends there are: a third of the cost of :meth:`bytes.count`."""
-    return len(data) - len(data.replace(b"\n", b""))
+        plain += 1
+    return plain if count(frames, b"\n") == 2 * plain else 0

@@ -12,13 +12,13 @@ import contextlib
 import re
 
 import msgspec
+from stringzilla import count, find, rfind
 
 from backends.sse import read_events
 from gateway.dataplane.model_rename import ModelRename
 from gateway.dataplane.plain_frames import (
     DONE_FRAME,
     PLAIN_START,
-    count_line_ends,
     count_plain,
 )
 from gateway.dataplane.stream_usage import StreamUsage
@@ -132,20 +132,19 @@ class StreamEditor:
     def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
         """Return what the client gets for ``frames``; of a cut one, only what is whole JSON."""
         is_one = frames.find(b"\n") == len(frames) - 2  # line: found at a third of the cost
-        count = int(frames.startswith(PLAIN_START)) if is_one else count_plain(frames)
-        # Found from the end: CPython's search from the front reads every byte, this one skips.
-        if is_cut or not count or frames.rfind(b'"error"') >= 0:
+        plain = int(frames.startswith(PLAIN_START)) if is_one else count_plain(frames)
+        if is_cut or not plain or find(frames, b'"error"') >= 0:
             return self._edit_events(frames)
         self._before, self._latest = self._latest, frames
         if not self._is_under_way:
             self._look_closer(frames)
-        last = frames.rfind(b'"usage"')
+        last = rfind(frames, b'"usage"')
         if last >= 0:
-            last = frames.rfind(self._usage_key)
+            last = rfind(frames, self._usage_key)
             if last < 0 and _USAGE.search(frames) is not None:
                 return self._edit_events(frames)  # it is spaced in another way
         if last < 0:
-            self.usage.uncounted_chunks += count
+            self.usage.uncounted_chunks += plain
         else:
             if self.usage.is_by_choice:
                 self.usage.note_all(frames)
@@ -204,12 +203,12 @@ class StreamEditor:
 
     def _without_members(self, frames: bytes) -> bytes:
         """Take usage out of every frame."""
-        usages = frames.count(self._usage_key)
-        if usages == frames.count(self._choices_key) == count_line_ends(frames) // 2:
+        usages = count(frames, self._usage_key)
+        if usages == count(frames, self._choices_key) == count(frames, b"\n") // 2:
             # The usual run: every frame has choices, and its usage at the end.
             for ending in _USAGE_ENDINGS[self._usage_key]:
-                edited, count = ending.subn(b"}\n\n", frames)
-                if count == usages:
+                edited, taken = ending.subn(b"}\n\n", frames)
+                if taken == usages:
                     return edited
         kept = []
         done = 0  # everything before is in ``kept``

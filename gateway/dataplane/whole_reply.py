@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
+from stringzilla import find
 
 from backends.errors import MalformedReplyError, ReplyTooLargeError
 from billing.usage.event import RequestStatus, TokenUsage
@@ -59,7 +60,7 @@ def whole_answer(
         )
         raise error
     usage = read_usage(body) if count is None else count(body)
-    if body.find(b'"error"') >= 0 and tells_error(body):  # with status 200, as some routers do
+    if find(body, b'"error"') >= 0 and tells_error(body):  # with status 200, as some routers do
         meaning = stream_error(read_error_detail(body), route)
         request.conclude(meaning.status, meaning.error.status, error_code=meaning.error.code)
         raise meaning.error
