@@ -6,7 +6,6 @@ How it is used is told in :mod:`backends.http_pool`.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 import httptools
@@ -49,8 +48,8 @@ class EngineReply:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._chunks: deque[bytes] = deque()
-        # The parser hands pieces of the body straight to the deque; a stream has thousands.
+        self._chunks: list[bytes] = []
+        # The parser hands pieces of the body straight to the list; a stream has thousands.
         self.on_body = self._chunks.append
         self._parser = httptools.HttpResponseParser(self)
         self._buffered_bytes = 0
@@ -117,7 +116,7 @@ class EngineReply:
     def _take_chunks(self) -> bytes:
         chunks = self._chunks
         if len(chunks) == 1:
-            return chunks.popleft()
+            return chunks.pop()
         data = b"".join(chunks)
         chunks.clear()
         return data
@@ -126,7 +125,7 @@ class EngineReply:
         """Return the whole body if it has arrived in one piece; else None, and nothing is taken."""
         if self._is_complete and len(self._chunks) == 1 and not self._is_paused:
             self._buffered_bytes = 0
-            return self._chunks.popleft()
+            return self._chunks.pop()
         return None
 
     async def read_all(self, limit_bytes: int) -> bytes:

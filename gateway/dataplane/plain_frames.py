@@ -6,10 +6,16 @@ with StringZilla: CPython's own searches read byte by byte, or skip a few, at fi
 
 from __future__ import annotations
 
-from stringzilla import count
+import re
+
+from stringzilla import count, find
 
 DONE_FRAME = b"data: [DONE]\n\n"
 PLAIN_START = b'data: {"id"'
+_CONTENT = b'"content":"'  # as most write it
+_PIECE = re.compile(
+    rb'"(?:content|text|refusal|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]'
+)
 
 
 def count_plain(frames: bytes) -> int:
@@ -24,3 +30,14 @@ def count_plain(frames: bytes) -> int:
     if frames.endswith(b"\n\n" + DONE_FRAME):
         plain += 1
     return plain if count(frames, b"\n") == 2 * plain else 0
+
+
+def has_piece(data: bytes) -> bool:
+    """Tell whether there is any of an answer in ``data``: text that is not empty."""
+    at = find(data, _CONTENT)
+    while at >= 0:
+        at += len(_CONTENT)
+        if data[at : at + 1] not in (b'"', b""):
+            return True
+        at = find(data, _CONTENT, at)
+    return _PIECE.search(data) is not None

@@ -20,12 +20,13 @@ from gateway.dataplane.plain_frames import (
     DONE_FRAME,
     PLAIN_START,
     count_plain,
+    has_piece,
 )
 from gateway.dataplane.stream_usage import StreamUsage
 from gateway.dataplane.told_errors import is_error, read_error_detail, tells_error
 from gateway.dataplane.usage_member import (
     frame_around,
-    is_usage_only,
+    read_closing,
     without_member,
     without_usage_member,
 )
@@ -40,9 +41,6 @@ _USAGE_ENDINGS = {
     )
     for key, space in ((b'"usage":{', b""), (b'"usage": {', b" "))
 }
-_CONTENT = re.compile(
-    rb'"(?:content|text|refusal|reasoning_content|reasoning|arguments)"\s*:\s*"[^"]'
-)
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"[^"]')  # some write "" where there is none
 _USAGE = re.compile(rb'"usage"\s*:\s*\{')
 
@@ -149,7 +147,7 @@ class StreamEditor:
             if self.usage.is_by_choice:
                 self.usage.note_all(frames)
             else:
-                self.usage.note(frames if is_one else frames[: frames.find(b"\n\n", last) + 2])
+                self.usage.note(frames)
             if self._hides_continuous:
                 if is_one and self._is_continuous and frames.rfind(self._choices_key) >= 0:
                     frames = without_usage_member(frames, last)
@@ -164,12 +162,12 @@ class StreamEditor:
         if self.usage.is_by_choice and _FINISH.search(frames):
             self._note_finished_in(frames)
         if not self.has_content:
-            self.has_content = _CONTENT.search(frames) is not None
+            self.has_content = has_piece(frames)
         if not self._usage_key:  # engines write either with or without a space after the colon
             spaced = frames.startswith(b'data: {"id": ')
             self._usage_key = b'"usage": {' if spaced else b'"usage":{'
             self._choices_key = b'"choices": [{' if spaced else b'"choices":[{'
-            self._is_continuous = self._usage_key in frames[: frames.find(b"\n")]
+            self._is_continuous = find(frames, self._usage_key, 0, frames.find(b"\n")) >= 0
         self._is_under_way = self.has_content and not self.usage.is_by_choice
 
     def _note_finished_in(self, frames: bytes) -> None:
@@ -190,7 +188,9 @@ class StreamEditor:
         end only: nothing before is searched then, until a frame with choices has it too.
         """
         start, end = frame_around(frames, last)
-        if is_usage_only(frames[start:end]):  # the closing one
+        closing = read_closing(frames[start:end])
+        if closing is not None:
+            self.usage.note_closing(closing)
             if not (self._hides_total or self._is_continuous):
                 return frames
             total = b"" if self._hides_total else frames[start:end]
@@ -217,7 +217,7 @@ class StreamEditor:
             start, end = frame_around(frames, found)
             frame = frames[start:end]
             kept.append(frames[done:start])
-            if not is_usage_only(frame):
+            if read_closing(frame) is None:
                 kept.append(without_usage_member(frame, found - start))
             elif not self._hides_total:
                 kept.append(frame)
@@ -254,7 +254,7 @@ class StreamEditor:
         if not data.startswith(b"{"):
             return b""
         data = data.replace(b"\n", b" ")  # JSON has raw line ends between tokens only
-        self.has_content = self.has_content or _CONTENT.search(data) is not None
+        self.has_content = self.has_content or has_piece(data)
         try:
             chunk = _decode_chunk(data)
         except (msgspec.ValidationError, RecursionError):

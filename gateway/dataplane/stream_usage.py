@@ -60,8 +60,16 @@ class StreamUsage:
         return self._is_final
 
     def note(self, frames: bytes) -> None:
-        """Take a run whose last frame carries usage. Cheap: it is read when somebody asks."""
+        """Take a run with frames that carry usage. Cheap: the last is read when somebody asks."""
         self._earlier, self._latest = self._latest, frames
+
+    def note_closing(self, chunk: Chunk) -> None:
+        """Take the chunk that closes the run just noted, if it counts anything: the run is not read then."""
+        usage = chunk.usage
+        if usage is not None and usage.has_counts:
+            self._latest = self._earlier = None
+            self._is_final = True
+            self._last = usage
 
     def note_all(self, frames: bytes) -> None:
         """Take all frames of a run; needed where each counts only its own choice."""
