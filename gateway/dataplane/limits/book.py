@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 
 if TYPE_CHECKING:
+    from billing.budgets.spend_feed import SpendFeed
     from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.resolved_plan import ResolvedPlan, Tightest
     from gateway.dataplane.limits.types import Claim
 
 
 class Book(LocalLimiter):
-    """Counts what was decided elsewhere."""
+    """Counts what was decided elsewhere.
+
+    ``heard`` is another number whenever less may be free than before.
+    """
+
+    heard = 0
 
     def take(
         self,
@@ -26,6 +32,7 @@ class Book(LocalLimiter):
         now_us: int,
     ) -> Tightest:
         """Count claims that were admitted together; ``levels`` are those after them."""
+        self.heard += 1
         if len(claims) == 1 or plan.leases:
             for claim in claims:
                 self._hold(claim, plan, windows, now_us)
@@ -55,6 +62,7 @@ class Book(LocalLimiter):
         ``more``: corrections of input and output tokens; ``admitted_at_us``: when, on the average;
         ``journal_point``: behind the latest of their close records.
         """
+        self.heard += 1
         now_us = self._monotonic_us()
         plan.correct(*more, now_us)
         for window in windows:
@@ -63,3 +71,13 @@ class Book(LocalLimiter):
             windows[now_us % len(windows)].owner.learn_hold(now_us - admitted_at_us, number)
         if windows and charge:
             self._unposted.add(journal_point, charge, windows, now_us)
+
+    def take_more(self, claim: Claim, *, output_tokens: int, hold_nano: int) -> None:
+        """Count what a running request has been given on top."""
+        self.heard += 1
+        super().take_more(claim, output_tokens=output_tokens, hold_nano=hold_nano)
+
+    def take_feed(self, feed: SpendFeed) -> set[WindowState] | None:
+        """Take what the ledger knows, as :meth:`LocalLimiter.take_feed`."""
+        self.heard += 1
+        return super().take_feed(feed)

@@ -48,7 +48,10 @@ class EncodedPlan:
         "alone_until",
         "answer",
         "ends_us",
+        "free_nano",
         "free_places",
+        "free_tokens",
+        "heard",
         "plan",
         "stamp",
         "starts_us",
@@ -70,7 +73,10 @@ class EncodedPlan:
         self.windows = windows
         self.stamp = stamp
         self.alone_until = 0.0  # the event loop's clock: till then nothing is asked for together
-        self.free_places = 0  # of those in flight, when last heard
+        # When last heard, of all that hold: places in flight, tokens, money.
+        self.free_places = 0
+        self.free_tokens = self.free_nano = 0.0
+        self.heard = -1  # which answer that was
         self.starts_us = max((window.start_us for window in windows), default=0)
         self.ends_us = min((window.end_us for window in windows), default=ENDLESS_US)
         keys = (

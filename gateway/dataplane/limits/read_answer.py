@@ -63,6 +63,7 @@ def read_refused(
     numbers = calls.answer.unpack_from(reply, 1)
     leases_at = len(plan.buckets)
     money_at = leases_at + len(plan.leases)
+    book.heard += 1
     for window, others in zip(windows, numbers[money_at + 1 :: 2], strict=True):
         if others != window.others:
             window.set_others(int(others))

@@ -170,7 +170,7 @@ class RedisLimiter:
         if held is None:
             return
         plan = held[0]
-        haste = find_haste(claim, plan, held[1])
+        haste = find_haste(claim, plan, held[1], self._book.heard)
         is_summed = haste is Haste.PATIENT and self._admissions.open > FEW and not plan.leases
         if is_summed and self._membership.connection:
             self._admissions.open -= 1
@@ -185,7 +185,7 @@ class RedisLimiter:
         if claim.state is None:
             return
         plan, windows, _ = cast("Held", claim.state)
-        haste = find_haste(claim, plan, windows)
+        haste = find_haste(claim, plan, windows, self._book.heard)
         self._book.undo(claim)
         back = (-1, -claim.input_tokens, -claim.output_tokens)
         self._tell_settled(claim, plan, back, haste)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from gateway.dataplane.limits.encode_plan import EncodedPlan
@@ -185,18 +186,36 @@ class Settlements:
             self._look_after(asked[2], reply)
 
 
-def find_haste(claim: Claim, plan: ResolvedPlan, windows: tuple[WindowState, ...]) -> Haste:
-    """Tell whether somebody may wait for what ``claim`` gives back; by what was heard last."""
-    if plan.leases:
-        calls = plan.encoded
-        if not isinstance(calls, EncodedPlan) or calls.free_places < NEAR:
+def find_haste(
+    claim: Claim, plan: ResolvedPlan, windows: tuple[WindowState, ...], heard: int
+) -> Haste:
+    """Tell whether somebody may wait for what ``claim`` gives back; by what was heard last.
+
+    ``heard``: another number whenever something was heard of Redis, for the room is looked for once
+    between two answers.
+    """
+    calls = plan.encoded
+    if not isinstance(calls, EncodedPlan) or calls.windows is not windows:
+        if plan.leases:
             return Haste.AT_ONCE
-    hold = NEAR * claim.hold_nano
-    for window in windows:
-        if window.is_hard and window.used + hold > window.amount:
+        free_tokens, free_nano = _find_room(plan, windows)
+    else:
+        if plan.leases and calls.free_places < NEAR:
             return Haste.AT_ONCE
+        if calls.heard != heard:
+            calls.heard = heard
+            calls.free_tokens, calls.free_nano = _find_room(plan, windows)
+        free_tokens, free_nano = calls.free_tokens, calls.free_nano
     tokens = NEAR * (claim.input_tokens + claim.output_tokens)
-    for bucket in plan.token_buckets:
-        if bucket.level + tokens > bucket.amount:
-            return Haste.AT_ONCE
+    if tokens > free_tokens or NEAR * claim.hold_nano > free_nano:
+        return Haste.AT_ONCE
     return Haste.PATIENT
+
+
+def _find_room(plan: ResolvedPlan, windows: tuple[WindowState, ...]) -> tuple[float, float]:
+    """Return how many tokens, and how much money, there is room for at least."""
+    buckets = plan.token_buckets
+    return (
+        min([bucket.amount - bucket.level for bucket in buckets], default=inf),
+        min([window.amount - window.used for window in windows if window.is_hard], default=inf),
+    )
