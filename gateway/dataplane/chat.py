@@ -8,7 +8,7 @@ The steps, each a verb with a file of its own:
    choose_tier    which of its tiers serves, where the route has some
 3. admit          limits and money, all or nothing; the open record is in the journal, and from
                   here on the request is settled on every path
-4. try_routes     wait_turn: a place, if the deployment is saturated
+4. try_routes     await_place: a place, if the deployment is saturated
                   dispatch: pick a replica, send, wait for its reply's head
 5.                receive_reply: bytes to the client (streams), or the whole answer;
                   both again, elsewhere, if that fails before anything of the answer was sent

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from billing.pricing.integer_charge import ChargeTimeline, IntegerCharge
 from gateway.dataplane.fair_queue import FairQueue, share_of_capacity, share_of_places
-from gateway.dataplane.fleet import FleetRegistry
+from gateway.dataplane.fleet import Fleet, FleetRegistry
 from gateway.dataplane.limits.plan_index import PlanIndex
 from gateway.dataplane.served_route import ServedRoute, decision_lines_of, rename_of
 from gateway.dataplane.served_tiers import FindPredictor, build_tiers
@@ -28,6 +28,7 @@ class ServingTable:
     keys: dict[bytes, ApiKeyEntry]  # by SHA-256 of the secret
     known_callers: dict[bytes, ApiKeyEntry]  # by a whole authorization header, once it was found
     routes: dict[str, ServedRoute]  # by public name
+    fleets: dict[str, Fleet]  # by deployment: who has waited goes on with what is there by then
     plans: PlanIndex
     organization_weights: dict[str, float]  # in queues, by id; 1 where none is named
 
@@ -117,6 +118,7 @@ def build_serving_table(
         keys=keys,
         known_callers={},
         routes=routes,
+        fleets=served,
         plans=PlanIndex(snapshot),
         organization_weights=snapshot.organization_weights,
     )

@@ -190,7 +190,8 @@ class StreamEditor:
         start, end = frame_around(frames, last)
         closing = read_closing(frames[start:end])
         if closing is not None:
-            self.usage.note_closing(closing)
+            if not self.usage.is_by_choice:  # else all were noted
+                self.usage.note_closing(closing)
             if not (self._hides_total or self._is_continuous):
                 return frames
             total = b"" if self._hides_total else frames[start:end]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends.errors import BackendError, EngineAsleepError
+from gateway.dataplane.await_place import await_place
 from gateway.dataplane.choose_route import is_allowed
 from gateway.dataplane.dispatch import NoReplicaError, UnsupportedError, dispatch, unreachable
 from gateway.dataplane.engine_body import engine_body
@@ -20,8 +21,7 @@ from gateway.dataplane.engine_errors import CONTEXT_CODE
 from gateway.dataplane.failures import MAX_ATTEMPTS, Failure, outcome_of, read_failure
 from gateway.dataplane.receive_reply import receive_reply
 from gateway.dataplane.request_shape import shape_of, trace_lines
-from gateway.dataplane.wait_awake import wait_awake, wake_as_needed
-from gateway.dataplane.wait_turn import wait_turn
+from gateway.dataplane.wait_awake import wait_awake
 from gateway.errors import ApiError, UnavailableError
 from routing.backoff import backoff_seconds
 from routing.filters import are_all_broken
@@ -116,7 +116,6 @@ async def try_route(
     """Get the answer from the deployment of ``request.route``. Raises as :func:`try_routes`."""
     route = request.route
     fleet = route.fleet
-    shape = shape_of(plane, arrival, request, exchange.headers)
     trace = trace_lines(exchange.headers)
     fleet.retry_budget.deposit()
     slot: Slot | None = None
@@ -125,10 +124,10 @@ async def try_route(
     was_woken = False
     soonest: float | None = None  # that a busy engine asked to be tried again, seconds
     try:
-        if fleet.may_sleep:
-            await wake_as_needed(plane, request, exchange)
-        if route.queue is not None:
-            slot = await wait_turn(plane, request, route.queue, exchange)
+        if fleet.may_sleep or route.queue is not None:
+            slot = await await_place(plane, request, exchange)
+            fleet = request.route.fleet  # of other replicas, perhaps, than before the wait
+        shape = shape_of(plane, arrival, request, exchange.headers)
         while True:
             try:
                 connection = await dispatch(request, body, trace, shape=shape, tried=tried)

@@ -16,6 +16,8 @@ from backends.errors import ReplyTooLargeError
 from backends.sse import FrameAligner, read_events
 from billing.usage.event import TokenUsage
 from gateway.dataplane.plain_frames import DONE_FRAME
+from gateway.dataplane.stream_editor import StreamEditor
+from gateway.dataplane.stream_usage import StreamUsage
 from tests.factories.engine_replies import answer, chunk, total_chunk, usage
 from tests.factories.sse_streams import (
     ENGINE_MODEL,
@@ -238,3 +240,18 @@ def test_real_captures_in_any_cut() -> None:
         assert not any(each.get("usage") for each in events_of(hidden) if each != "[DONE]")
         seen += 1
     assert seen > 15
+
+
+def test_of_several_choices_a_count_behind_the_closing_one_is_taken_however_it_is_spaced() -> None:
+    editor = StreamEditor(
+        usage=StreamUsage(choices_per_prompt=2, prompts=1),
+        rename=None,
+        hides_total=False,
+        hides_continuous=True,
+    )
+    editor.edit(b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n')
+    closing = b'data: {"id":"c","choices":[],"usage":%b}\n\n'
+    first = closing % b'{"prompt_tokens":1,"completion_tokens":2}'
+    last = (closing % b'{"prompt_tokens":40,"completion_tokens":35}').replace(b'":{', b'": {')
+    editor.edit(first + last)
+    assert editor.usage.total() == TokenUsage(40, None, 35, None)

@@ -106,9 +106,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
                     return
         elif self._body_left:
             data = self._read_known_body(data)
-            if not data:
-                return
-        if not self._parse(data):
+        if data and not self._parse(data):
             return
         if self.current is None and (self._waiting or self._refusal is not None):
             if is_between and self._waiting and self._known_tick != self._server.tick:
