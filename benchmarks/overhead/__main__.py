@@ -73,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B",
         help=f"of: {','.join(TARGETS)}",
     )
-    parser.add_argument(
-        "--runs", type=_positive, metavar="N", help="rounds to average (3)"
-    )
+    parser.add_argument("--runs", type=_positive, metavar="N", help="rounds to average (3)")
     parser.add_argument(
         "--million", action="store_true", help="a million requests for RSS growth, not 300,000"
     )
