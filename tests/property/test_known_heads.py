@@ -132,12 +132,16 @@ def ask(body: bytes, more: bytes = b"") -> tuple[bytes, bytes]:
     return head % (more, len(body)), body
 
 
+def serve(server: SteppedServer, body: bytes, more: bytes = b"") -> None:
+    server.connection.data_received(b"".join(ask(body, more)))
+    server.serve_all()
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_the_parser_does_not_see_a_known_head_again(is_whole: bool) -> None:
     server = SteppedServer()
     connection = server.connection
-    connection.data_received(b"".join(ask(b"first")))
-    server.serve_all()
+    serve(server, b"first")
     connection._parser = cast("Any", _NoParser())
     for sent in (b"2", b"the third one"):
         head, body = ask(sent)
@@ -157,8 +161,7 @@ def test_the_parser_does_not_see_a_known_head_again(is_whole: bool) -> None:
 def test_the_next_request_may_come_behind_a_known_heads_body() -> None:
     server = SteppedServer()
     connection = server.connection
-    connection.data_received(b"".join(ask(b"first")))
-    server.serve_all()
+    serve(server, b"first")
     head, body = ask(b"second")
     connection.data_received(head + body[:2])
     connection.data_received(body[2:] + b"".join(ask(b"third")))
@@ -169,31 +172,24 @@ def test_the_next_request_may_come_behind_a_known_heads_body() -> None:
 def test_a_client_that_changes_its_head_is_learned_anew_once_a_tick() -> None:
     server = SteppedServer()
     connection = server.connection
-    connection.data_received(b"".join(ask(b"1")))
-    server.serve_all()
+    serve(server, b"1")
     first = connection._known
     assert first is not None
-    connection.data_received(b"".join(ask(b"2", b"traceparent: 2\r\n")))
-    server.serve_all()
+    serve(server, b"2", b"traceparent: 2\r\n")
     assert connection._known is first
     server.tick += 1
-    connection.data_received(b"".join(ask(b"3", b"traceparent: 3\r\n")))
-    server.serve_all()
+    serve(server, b"3", b"traceparent: 3\r\n")
     assert connection._known is not first
     connection._parser = cast("Any", _NoParser())
-    connection.data_received(b"".join(ask(b"4", b"traceparent: 3\r\n")))
-    server.serve_all()
+    serve(server, b"4", b"traceparent: 3\r\n")
     assert len(server.served) == 4
 
 
 def test_a_known_head_while_the_worker_drains_is_the_connections_last() -> None:
     server = SteppedServer()
-    connection = server.connection
-    connection.data_received(b"".join(ask(b"1")))
-    server.serve_all()
+    serve(server, b"1")
     server.is_draining = True
-    connection.data_received(b"".join(ask(b"2")))
-    server.serve_all()
+    serve(server, b"2")
     assert [served[3] for served in server.served] == [True, False]
     assert server.transport.is_closed
 
@@ -201,8 +197,7 @@ def test_a_known_head_while_the_worker_drains_is_the_connections_last() -> None:
 def test_half_a_body_of_a_known_head_is_waited_for_and_no_longer() -> None:
     server = SteppedServer()
     connection = server.connection
-    connection.data_received(b"".join(ask(b"1")))
-    server.serve_all()
+    serve(server, b"1")
     head, body = ask(b"second")
     connection.data_received(head + body[:3])
     server.tick += 31

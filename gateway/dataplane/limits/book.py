@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.resolved_plan import ResolvedPlan, Tightest
     from gateway.dataplane.limits.types import Claim
+    from gateway.snapshot.model import Snapshot
 
 
 class Book(LocalLimiter):
     """Counts what was decided elsewhere.
 
-    ``heard`` is another number whenever less may be free than before.
+    ``heard`` is another number whenever Redis, the ledger or a Snapshot has said something new, or sums
+    of settlements were written: less may be free than before.
     """
 
     heard = 0
@@ -76,6 +78,11 @@ class Book(LocalLimiter):
         """Count what a running request has been given on top."""
         self.heard += 1
         super().take_more(claim, output_tokens=output_tokens, hold_nano=hold_nano)
+
+    def use_snapshot(self, snapshot: Snapshot) -> None:
+        """Take changed amounts, as :meth:`LocalLimiter.use_snapshot`."""
+        self.heard += 1
+        super().use_snapshot(snapshot)
 
     def take_feed(self, feed: SpendFeed) -> set[WindowState] | None:
         """Take what the ledger knows, as :meth:`LocalLimiter.take_feed`."""
