@@ -1,7 +1,9 @@
 """The outbox of warnings: which budgets crossed a percent of their amount, and who was told.
 
 Derived from the spend as it stands, so that it does not matter whether a charge, a smaller amount
-or a new budget made the crossing. Only the latest window that has begun is looked at.
+or a new budget made the crossing. The latest two windows in which anything was charged are looked at,
+since the last charges of one are often stored, or noticed, when the next has begun. What has ended
+is warned of by the rules that it ended under: an amount that is lowered afterwards crosses nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from decimal import Decimal
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from billing.budgets.time_zone import usable_time_zone
+from billing.budgets.window import window_at
+from billing.clock import from_epoch_us, to_epoch_us
 from billing.ids import new_id
 
 # One that nobody takes for so long is given up; it is in the log.
@@ -22,11 +27,12 @@ _FIRST_WAIT = timedelta(seconds=30)
 _MAX_WAIT = timedelta(hours=1)
 
 _CROSSED = """
-SELECT b.id, s.window_start, p.percent
+SELECT b.id, s.window_start, p.percent, b.window_kind, b.ruled_at, o.time_zone
 FROM budgets b
+LEFT JOIN organizations o ON o.id = b.organization_id
 CROSS JOIN LATERAL (
     SELECT window_start, spent FROM budget_spend
-    WHERE budget_id = b.id AND window_start <= :now ORDER BY window_start DESC LIMIT 1
+    WHERE budget_id = b.id AND window_start <= :now ORDER BY window_start DESC LIMIT 2
 ) AS s
 CROSS JOIN LATERAL unnest(b.warn_at_percents) AS p (percent)
 WHERE b.webhook_url IS NOT NULL AND s.spent > 0 AND s.spent * 100 >= b.amount * p.percent
@@ -89,8 +95,13 @@ class DueAlert:
 
 async def note_crossings(session: AsyncSession, *, now: datetime) -> int:
     """Put what was crossed and not noted yet into the outbox; return how much that was."""
-    crossed = (await session.execute(text(_CROSSED), {"now": now})).all()
-    for budget_id, window_start, percent in sorted(crossed):
+    rows = (await session.execute(text(_CROSSED), {"now": now})).all()
+    crossed = sorted(
+        (budget_id, window_start, percent)
+        for budget_id, window_start, percent, kind, ruled_at, zone in rows
+        if _is_to_be_told(_end_of(window_start, kind, zone), ruled_at, now)
+    )
+    for budget_id, window_start, percent in crossed:
         await session.execute(
             text(_NOTE),
             {
@@ -102,6 +113,17 @@ async def note_crossings(session: AsyncSession, *, now: datetime) -> int:
             },
         )
     return len(crossed)
+
+
+def _end_of(window_start: datetime, kind: str, time_zone: str | None) -> datetime | None:
+    """Return the end of a window; None: it has none."""
+    window = window_at(kind, usable_time_zone(time_zone or "UTC"), to_epoch_us(window_start))
+    return None if window.end_us is None else from_epoch_us(window.end_us)
+
+
+def _is_to_be_told(end: datetime | None, ruled_at: datetime, now: datetime) -> bool:
+    """Tell whether a window's crossing is news, and one of the rules that it ended under."""
+    return end is None or now < end or (ruled_at < end and now - end < GIVE_UP_AFTER)
 
 
 async def forget_uncrossed(session: AsyncSession, budget_id: str) -> None:

@@ -56,6 +56,10 @@ class Budget(Base):
         ARRAY(SmallInteger), server_default=text("'{80,100}'")
     )
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    # Since when amount, percents and webhook are what they are.
+    ruled_at: Mapped[datetime] = mapped_column(
+        DateTime(timezone=True), server_default=text("now()")
+    )
     # The row of an organization's credit (billing.budgets.credit_rule), which no one sets by hand.
     is_credit: Mapped[bool] = mapped_column(Boolean, default=False, server_default=text("false"))
 

@@ -87,6 +87,7 @@ async def create_budget(session: AsyncSession, wanted: NewBudget, *, now: dateti
         webhook_url=wanted.webhook_url,
         warn_at_percents=sorted(set(wanted.warn_at_percents)),
         created_at=now,
+        ruled_at=now,
     )
     try:  # before the lock: of many at once all but one are refused without a turn each
         async with session.begin_nested():

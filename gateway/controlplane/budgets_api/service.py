@@ -105,6 +105,8 @@ async def change_budget(
             budget.warn_at_percents = sorted(set(value))
         else:
             setattr(budget, field, value)
+    if changes.keys() & {"amount", "warn_at", "webhook_url"}:
+        budget.ruled_at = now
     await session.flush()
     if "amount" in changes:
         await forget_uncrossed(session, budget.id)

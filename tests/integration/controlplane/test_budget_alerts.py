@@ -207,3 +207,65 @@ async def test_the_control_plane_sends_by_itself(
         budget = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
         set_spent(database_url, budget, "10")
         await eventually(lambda: len(receiver.taken) == 2, seconds=10)
+
+
+async def test_what_was_crossed_at_a_windows_end_is_told_in_the_next_one(
+    api: ControlApi, database_url: str, receiver: Receiver
+) -> None:
+    """The last charges of a window are often noticed when the next one has charges already."""
+    scopes = await make_scope(api)
+    budget = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+    end = datetime.fromisoformat(budget["resets_at"])
+    set_spent(database_url, budget, "8")
+    set_spent(database_url, {"id": budget["id"], "window_start": end}, "0.01")
+    database, clock = Database(database_url), Times()
+    sender = AlertSender(database, clock=clock, poll_seconds=2.0)
+    clock.now = end + timedelta(seconds=1)
+    await sender.send_due()
+    set_spent(database_url, budget, "12")  # a charge of then that is stored only now
+    await sender.send_due()
+    assert [(body["percent"], body["spent"]) for _, body in receiver.taken] == [
+        (80, "8"),
+        (100, "12"),
+    ]
+    assert {body["window"]["start"] for _, body in receiver.taken} == {
+        datetime.fromisoformat(budget["window_start"]).isoformat()
+    }
+    await sender.close()
+    await database.close()
+
+
+async def test_an_ended_window_is_judged_by_the_rules_that_it_ended_under(
+    database_url: str, tmp_path: Path, receiver: Receiver
+) -> None:
+    """Neither a smaller amount nor a webhook of today warns of yesterday; nor is a week ago news."""
+    clock = Times()
+    async with started(
+        database_url, state_dir=tmp_path / "state", alert_poll_ms=10**8, clock=clock
+    ) as api:
+        scopes = await make_scope(api)
+        lowered = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+        silent = await api.post("/budgets", **body_of(scopes, name="silent"))
+        stale = await api.post("/budgets", **body_of(scopes, name="s", webhook_url=receiver.url))
+        end = datetime.fromisoformat(lowered["resets_at"])
+        set_spent(database_url, lowered, "7")
+        set_spent(database_url, silent, "20")
+        database = Database(database_url)
+        sender = AlertSender(database, clock=clock, poll_seconds=2.0)
+        clock.now = end + timedelta(minutes=1)
+        await api.http.patch(f"/budgets/{lowered['id']}", json={"amount": "5"})
+        await api.http.patch(f"/budgets/{silent['id']}", json={"webhook_url": receiver.url})
+        await sender.send_due()
+        for budget in (lowered, silent):
+            set_spent(database_url, {"id": budget["id"], "window_start": end}, "0.01")
+        await sender.send_due()
+        set_spent(database_url, stale, "10")
+        clock.now = end + timedelta(days=7)
+        await sender.send_due()
+        assert outbox(database_url) == []
+        # The same charges in the window that runs are told.
+        set_spent(database_url, {"id": lowered["id"], "window_start": end}, "4")
+        await sender.send_due()
+        assert [body["percent"] for _, body in receiver.taken] == [80]
+        await sender.close()
+        await database.close()
