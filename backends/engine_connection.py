@@ -113,7 +113,9 @@ class EngineConnection(EngineReply, asyncio.Protocol):
         if self._is_between_chunks:
             line = LINES[len(data)] if len(data) < MOST_BYTES else None
             if line is not None and data.startswith(line) and data.endswith(b"\r\n") and step:
-                self._take_step(step, data[len(line) : -2])
+                pass_on = self._pass_on
+                if pass_on is None or not pass_on(data, len(line)):
+                    self._take_step(step, data[len(line) : -2])
                 return
             self._is_between_chunks = False
         is_first = not self._has_started

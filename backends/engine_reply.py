@@ -36,6 +36,7 @@ class EngineReply:
         "_lines",
         "_loop",
         "_parser",
+        "_pass_on",
         "_step",
         "_transport",
         "_waiter",
@@ -57,6 +58,7 @@ class EngineReply:
         self._head_waiter: asyncio.Future[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._step: Callable[[bytes], bool] | None = None
+        self._pass_on: Callable[[bytes, int], bool] | None = None
         self._is_busy = False
         self._is_complete = True
         self._is_informational = False
@@ -92,11 +94,17 @@ class EngineReply:
                 self._transport.resume_reading()
         return self._take_chunks()
 
-    async def read_until(self, step: Callable[[bytes], bool]) -> bool:
+    async def read_until(
+        self,
+        step: Callable[[bytes], bool],
+        pass_on: Callable[[bytes, int], bool] | None = None,
+    ) -> bool:
         """Hand what arrives to ``step`` until it returns True; return False at the body's end.
 
-        ``step`` is called where bytes arrive: a piece of a stream wakes no task. Raises as
-        :meth:`read`, and what ``step`` raises.
+        ``step`` is called where bytes arrive: a piece of a stream wakes no task. A read that is one
+        chunk is shown to ``pass_on`` before, as it came, with where the body begins in it; what
+        it takes, by returning True, ``step`` is not handed. Raises as :meth:`read`, and what
+        ``step`` raises; ``pass_on`` raises nothing.
         """
         while data := await self.read():
             if step(data):
@@ -104,6 +112,7 @@ class EngineReply:
             if self._chunks or self._is_complete or self._error is not None:
                 continue
             self._step, self._is_stepped_out = step, False
+            self._pass_on = pass_on
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter

@@ -26,12 +26,12 @@ class FrameAligner:
     __slots__ = (
         "_held",
         "_held_bytes",
-        "_is_clean",
         "_is_first",
         "_last",
         "_mark",
         "_max_frame_bytes",
         "_skips_lf",
+        "is_clean",
     )
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -41,16 +41,16 @@ class FrameAligner:
         self._last = b""  # the last held byte: a frame's end may lie across two reads
         self._skips_lf = False  # the last read ended with a CR
         self._is_first = True
-        self._is_clean = False  # the reads till now ended with a frame
+        self.is_clean = False  # the reads till now ended with a frame
         self._mark = b""  # what may be the beginning of a byte order mark
 
     def feed(self, data: bytes) -> bytes:
         """Return the whole frames that ``data`` completes; b"" if it completes none."""
         # ``find`` of one byte is several times as quick as ``in``.
-        if self._is_clean and data.find(b"\r") < 0 and data.endswith(b"\n\n"):
+        if self.is_clean and data.find(b"\r") < 0 and data.endswith(b"\n\n"):
             return data
         frames = self._align(data)
-        self._is_clean = not (self._held or self._is_first or self._skips_lf)
+        self.is_clean = not (self._held or self._is_first or self._skips_lf)
         return frames
 
     def _align(self, data: bytes) -> bytes:

@@ -32,6 +32,22 @@ def count_plain(frames: bytes) -> int:
     return plain if count(frames, b"\n") == 2 * plain else 0
 
 
+def is_lone_frame(read: bytes, start: int) -> bool:
+    """Tell whether ``read``, a chunk whose body begins at ``start``, is one frame to pass on as it is.
+
+    So a plain one that tells neither an error nor counts.
+    """
+    size = len(read)
+    return (
+        read.find(b"\n", start) == size - 4  # the blank line's, and then the chunk's
+        and read.endswith(b"\n\n\r\n")
+        and read.find(b"\r", start) == size - 2
+        and read.startswith(PLAIN_START, start)
+        and find(read, b'"error"') < 0
+        and find(read, b'"usage"') < 0
+    )
+
+
 def has_piece(data: bytes) -> bool:
     """Tell whether there is any of an answer in ``data``: text that is not empty."""
     at = find(data, _CONTENT)

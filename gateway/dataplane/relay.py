@@ -24,13 +24,13 @@ from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.http.exchange import ClientLeftError
 from gateway.dataplane.limit_replies import ended_budget_error
 from gateway.dataplane.own_chunks import closing_chunk, length_marker
-from gateway.dataplane.plain_frames import DONE_FRAME
+from gateway.dataplane.plain_frames import DONE_FRAME, is_lone_frame
 from gateway.dataplane.stream_editor import StreamEditor
 from gateway.errors import ApiError
 
 if TYPE_CHECKING:
     from backends.engine_connection import EngineConnection
-    from gateway.dataplane.http.exchange import HttpExchange
+    from gateway.dataplane.http.exchange import ClientLine, HttpExchange
     from gateway.dataplane.http.head import HeaderLines
     from gateway.dataplane.serving_table import ServedRoute
     from gateway.snapshot.model import Budget
@@ -53,6 +53,7 @@ class StreamRelay:
         "_has_sent",
         "_headers",
         "_held",
+        "_line",
         "_request",
         "_route",
     )
@@ -78,6 +79,7 @@ class StreamRelay:
         self._has_begun = False  # the answer itself, of which the first token was noted
         self._has_sent = False  # a frame of the answer; comments while it waited do not count
         self._held = b""
+        self._line: ClientLine | None = None  # for frames that nothing is changed in
         self._ending: bytes | None = None  # the stream's last frames, once they are in
         request.stream_usage = editor.usage
 
@@ -109,7 +111,7 @@ class StreamRelay:
 
     async def _relay_frames(self) -> bytes:
         """Relay what comes; return the edited frames that end the stream, not sent yet."""
-        while await self._connection.read_until(self._relay):
+        while await self._connection.read_until(self._relay, self._pass_on):
             if self._ending is not None:
                 return self._ending
             await self._wait_for_client()
@@ -137,6 +139,21 @@ class StreamRelay:
             out = self._begin(out)
         return self._exchange.send(out) if out else False
 
+    def _pass_on(self, read: bytes, start: int) -> bool:
+        """Send a read that is one chunk with one plain frame as it came; tell whether it is that.
+
+        Most reads of a stream are: engines send each frame as a chunk, and a client's reply is made
+        of chunks too.
+        """
+        line = self._line
+        if line is None or line.is_congested or self._exchange.is_gone:
+            return False
+        if not self._aligner.is_clean or not is_lone_frame(read, start):
+            return False
+        self._editor.note_passed(read[start:-2])
+        line.write(read)
+        return True
+
     def _begin(self, out: bytes) -> bytes:
         """Return what is to be sent first, all of it; b"" while the answer has not begun."""
         self._held += out
@@ -145,6 +162,8 @@ class StreamRelay:
         if not self._exchange.has_begun:
             self._exchange.begin_stream(200, self._headers)
         self._has_sent = True
+        if self._editor.passes_plain:
+            self._line = self._exchange.passing_line()
         out, self._held = self._held, b""
         return out
 

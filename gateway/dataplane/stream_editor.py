@@ -127,6 +127,16 @@ class StreamEditor:
         latest = self._latest.removesuffix(DONE_FRAME)
         return latest[latest.rfind(b"\n\n", 0, -2) + 1 :].strip()
 
+    @property
+    def passes_plain(self) -> bool:
+        """Whether plain frames that tell neither an error nor counts leave as they came, from now on."""
+        return self._is_under_way and not self._is_continuous and self._rename is None
+
+    def note_passed(self, frame: bytes) -> None:
+        """Learn from a frame that was passed on without :meth:`edit`."""
+        self._before, self._latest = self._latest, frame
+        self.usage.uncounted_chunks += 1
+
     def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
         """Return what the client gets for ``frames``; of a cut one, only what is whole JSON."""
         is_one = frames.find(b"\n") == len(frames) - 2  # line: found at a third of the cost

@@ -145,6 +145,13 @@ class HttpExchange(msgspec.Struct, eq=False):
         connection.write(data)
         return connection.is_congested
 
+    def passing_line(self) -> ClientLine | None:
+        """Return where chunks of a stream that has begun may be written as they are; None: nowhere.
+
+        With their own framing, while the exchange goes on and its line is not congested.
+        """
+        return None if self.is_http_1_0 else self._connection
+
     def end_stream(self, data: bytes = b"") -> None:
         """Send the last piece, if any, and the reply's end. Raises :class:`ClientLeftError`."""
         if self.is_gone:

@@ -68,6 +68,9 @@ class RecordingExchange(HttpExchange, kw_only=True):
             raise ClientLeftError
         return self._is_congested()
 
+    def passing_line(self) -> None:
+        """Return None: a recording keeps pieces, and not how they are framed."""
+
     def end_stream(self, data: bytes = b"") -> None:
         """Record the last piece and the end. Raises :class:`ClientLeftError`, as :meth:`send`."""
         if self.is_gone:
