@@ -6,6 +6,7 @@ How it is used is told in :mod:`backends.http_pool`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import httptools
@@ -111,11 +112,10 @@ class EngineConnection(EngineReply, asyncio.Protocol):
         self.last_received_at = self._endpoint.last_received_at = self._loop.time()
         step = self._step
         if self._is_between_chunks:
-            line = LINES[len(data)] if len(data) < MOST_BYTES else None
-            if line is not None and data.startswith(line) and data.endswith(b"\r\n") and step:
-                pass_on = self._pass_on
-                if pass_on is None or not pass_on(data, len(line)):
-                    self._take_step(step, data[len(line) : -2])
+            pass_on = self._pass_on
+            if step is not None and (
+                (pass_on is not None and pass_on(data)) or self._take_lone(step, data)
+            ):
                 return
             self._is_between_chunks = False
         is_first = not self._has_started
@@ -136,6 +136,14 @@ class EngineConnection(EngineReply, asyncio.Protocol):
             self._keep(len(data))
         elif not self._is_complete:
             self._bound_lines(len(data))
+
+    def _take_lone(self, step: Callable[[bytes], bool], data: bytes) -> bool:
+        """Take a read that comes between two chunks if it is one; tell whether it is."""
+        line = LINES[len(data)] if len(data) < MOST_BYTES else b""
+        if not line or not data.startswith(line) or not data.endswith(b"\r\n"):
+            return False
+        self._take_step(step, data[len(line) : -2])
+        return True
 
     def _parse(self, data: bytes) -> bool:
         """Feed the parser; tell whether to go on."""

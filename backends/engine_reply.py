@@ -58,7 +58,7 @@ class EngineReply:
         self._head_waiter: asyncio.Future[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._step: Callable[[bytes], bool] | None = None
-        self._pass_on: Callable[[bytes, int], bool] | None = None
+        self._pass_on: Callable[[bytes], bool] | None = None
         self._is_busy = False
         self._is_complete = True
         self._is_informational = False
@@ -97,14 +97,14 @@ class EngineReply:
     async def read_until(
         self,
         step: Callable[[bytes], bool],
-        pass_on: Callable[[bytes, int], bool] | None = None,
+        pass_on: Callable[[bytes], bool] | None = None,
     ) -> bool:
         """Hand what arrives to ``step`` until it returns True; return False at the body's end.
 
-        ``step`` is called where bytes arrive: a piece of a stream wakes no task. A read that is one
-        chunk is shown to ``pass_on`` before, as it came, with where the body begins in it; what
-        it takes, by returning True, ``step`` is not handed. Raises as :meth:`read`, and what
-        ``step`` raises; ``pass_on`` raises nothing.
+        ``step`` is called where bytes arrive: a piece of a stream wakes no task. A read that comes
+        between two chunks is shown to ``pass_on`` before, as it came; if that returns True, it was
+        one whole chunk, and nobody else sees it. Raises as :meth:`read`, and what ``step`` raises;
+        ``pass_on`` raises nothing.
         """
         while data := await self.read():
             if step(data):

@@ -11,16 +11,16 @@ from __future__ import annotations
 MOST_BYTES = 4096  # larger reads are few
 
 
-def _make_line(read_bytes: int) -> bytes | None:
-    """Return the line of a chunk that takes ``read_bytes`` in all; None if none does."""
+def _make_line(read_bytes: int) -> bytes:
+    """Return the line of a chunk that takes ``read_bytes`` in all; b"" if none does."""
     for digits in range(1, 4):
         line = b"%x\r\n" % max(read_bytes - digits - 4, 0)
         if len(line) == digits + 2 and read_bytes > digits + 4:
             return line
-    return None
+    return b""
 
 
-# By the bytes of a read: the line that it begins with if it is a chunk; None if it cannot be one.
+# By the bytes of a read: the line that it begins with if it is a chunk; b"" if it cannot be one.
 LINES = tuple(_make_line(read_bytes) for read_bytes in range(MOST_BYTES))
 
 
@@ -29,9 +29,9 @@ def is_lone_chunk(read: bytes, chunk: bytes) -> bool:
 
     A CR inside, or less than the digits of a line, might be another chunk's beginning.
     """
-    line = LINES[len(read)] if len(read) < MOST_BYTES else None
+    line = LINES[len(read)] if len(read) < MOST_BYTES else b""
     return (
-        line is not None
+        line != b""
         and read.startswith(line)
         and read[len(line) : -2] == chunk
         and b"\r" not in chunk

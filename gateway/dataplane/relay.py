@@ -139,18 +139,18 @@ class StreamRelay:
             out = self._begin(out)
         return self._exchange.send(out) if out else False
 
-    def _pass_on(self, read: bytes, start: int) -> bool:
+    def _pass_on(self, read: bytes) -> bool:
         """Send a read that is one chunk with one plain frame as it came; tell whether it is that.
 
         Most reads of a stream are: engines send each frame as a chunk, and a client's reply is made
         of chunks too.
         """
         line = self._line
-        if line is None or line.is_congested or self._exchange.is_gone:
+        if line is None or line.is_congested or not self._aligner.is_clean:
             return False
-        if not self._aligner.is_clean or not is_lone_frame(read, start):
+        if not is_lone_frame(read):
             return False
-        self._editor.note_passed(read[start:-2])
+        self._editor.note_passed(read)
         line.write(read)
         return True
 

@@ -124,17 +124,17 @@ class StreamEditor:
     @property
     def latest_frame(self) -> bytes:
         """The last frame seen, or the data of the last event."""
-        latest = self._latest.removesuffix(DONE_FRAME)
-        return latest[latest.rfind(b"\n\n", 0, -2) + 1 :].strip()
+        latest = self._latest.removesuffix(DONE_FRAME).strip()
+        return latest[latest.rfind(b"\n") + 1 :]
 
     @property
     def passes_plain(self) -> bool:
         """Whether plain frames that tell neither an error nor counts leave as they came, from now on."""
         return self._is_under_way and not self._is_continuous and self._rename is None
 
-    def note_passed(self, frame: bytes) -> None:
-        """Learn from a frame that was passed on without :meth:`edit`."""
-        self._before, self._latest = self._latest, frame
+    def note_passed(self, chunk: bytes) -> None:
+        """Learn from a frame, a chunk of its own, that was passed on without :meth:`edit`."""
+        self._before, self._latest = self._latest, chunk
         self.usage.uncounted_chunks += 1
 
     def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
