@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from stringzilla import find
+
 _MOST_BYTES = 8192  # of a head that is kept
 _MOST_DIGITS = 18  # below 64 bits, where parsers give up
 _split_at_length = re.compile(
@@ -19,11 +21,11 @@ _split_at_length = re.compile(
 class KnownHead:
     """A head's bytes around the digits of its length, and its headers as they were parsed."""
 
-    __slots__ = ("_after", "_before", "_digits_at", "_headers")
+    __slots__ = ("_after", "_after_bytes", "_before", "_digits_at", "_headers")
 
     def __init__(self, before: bytes, after: bytes, headers: dict[bytes, bytes]) -> None:
         self._before, self._after = before, after
-        self._digits_at = len(before)
+        self._digits_at, self._after_bytes = len(before), len(after)
         self._headers = headers
 
     def match(self, data: bytes) -> tuple[dict[bytes, bytes], int, bytes] | None:
@@ -31,18 +33,19 @@ class KnownHead:
 
         None if ``data`` does not begin with this head, or holds more than its message.
         """
-        if not data.startswith(self._before):
-            return None
+        # Slices that are compared: a call of ``startswith`` or ``bytes.find`` costs twice as much.
         begin = self._digits_at
-        end = data.find(b"\r", begin, begin + _MOST_DIGITS + 1)
-        after = self._after
-        if not data.startswith(after, end):
+        if data[:begin] != self._before:
             return None
+        end = find(data, b"\r", begin, begin + _MOST_DIGITS + 1)
         digits = data[begin:end]
         if not digits.isdigit():
             return None
+        behind = end + self._after_bytes
+        if data[end:behind] != self._after:
+            return None
         length = int(digits)
-        body = data[end + len(after) :]
+        body = data[behind:]
         if len(body) > length:
             return None
         headers = self._headers.copy()

@@ -3,7 +3,7 @@
 ``capacity`` requests run at a time; each holds a :class:`Slot` and leaves it once. Who waits is
 bounded per route in number and in time; who is next says ``queue_order.py``, who must give way
 ``queue_places.py``, when to come back ``queue_drain.py``, who would not stay so long
-``queue_patience.py``. ``queue_slot.py`` has what callers hold.
+``queue_wait_bound.py``. ``queue_slot.py`` has what callers hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from gateway.dataplane.queue_drain import DrainRate, bound_retry
 from gateway.dataplane.queue_order import MIN_COST, FairOrder
-from gateway.dataplane.queue_patience import Patiences
+from gateway.dataplane.queue_wait_bound import WaitBounds
 from gateway.dataplane.queue_places import RoutePlaces
 from gateway.dataplane.queue_slot import (
     QueueFullError,
@@ -33,7 +33,7 @@ class FairQueue:
         self._order: FairOrder[Waiter] = FairOrder()
         self._places: dict[str, RoutePlaces[Waiter]] = {}  # of the routes with somebody waiting
         self._drain = DrainRate()
-        self._patiences = Patiences()
+        self._wait_bounds = WaitBounds()
         self._capacity = _checked(capacity)
         self._running: set[Slot] = set()
         self.served_cost = 0.0  # real where it was told, else estimated
@@ -108,7 +108,7 @@ class FairQueue:
             waiter.conclude(slot)
             return waiter
         if self._order.waiting:
-            self._check_patience(waiter)
+            self._check_wait(waiter)
         self._make_place(waiter, size)
         waiter.ticket = self._order.add(
             waiter,
@@ -141,7 +141,7 @@ class FairQueue:
             if is_answered is not False:  # who left sooner does not show how fast others are served
                 self._drain.record(max(slot.cost, MIN_COST), now - slot.entered_at, now)
             if slot.ticket is not None and is_answered is not None:
-                self._learn_patience(slot, slot.ticket.item, now, is_answered=is_answered)
+                self._learn_wait(slot, slot.ticket.item, now, is_answered=is_answered)
         self.served_cost += slot.cost if actual_cost is None else actual_cost
         if slot.ticket is not None:
             self._order.correct(slot.ticket, actual_cost)
@@ -173,26 +173,26 @@ class FairQueue:
         self.drop(weaker)
         weaker.conclude(self._full(weaker.priority))
 
-    def _learn_patience(self, slot: Slot, waiter: Waiter, now: float, *, is_answered: bool) -> None:
-        patience = self._patiences.get(waiter.priority, waiter.organization_id)
+    def _learn_wait(self, slot: Slot, waiter: Waiter, now: float, *, is_answered: bool) -> None:
+        bound = self._wait_bounds.get(waiter.priority, waiter.organization_id)
         held, waited = now - slot.entered_at, slot.entered_at - waiter.since
         if waiter.expected_seconds is not None:
-            patience.note_wait(waiter.expected_seconds, waited)
+            bound.note_wait(waiter.expected_seconds, waited)
         if is_answered:
-            patience.note_answered(held=held, now=now)
+            bound.note_answered(held=held, now=now)
         else:
-            patience.note_left(waited=waited, held=held, now=now)
+            bound.note_left(waited=waited, held=held, now=now)
 
-    def _check_patience(self, waiter: Waiter) -> None:
+    def _check_wait(self, waiter: Waiter) -> None:
         """Refuse one that is likely to be gone before it is answered."""
-        patience = self._patiences.get(waiter.priority, waiter.organization_id)
-        if not patience.is_bounded:
+        bound = self._wait_bounds.get(waiter.priority, waiter.organization_id)
+        if not bound.is_bounded:
             return
         now = self._loop.time()
         ahead = self._order.cost_ahead_of(waiter.priority, waiter.organization_id, waiter.weight)
         wait = self._drain.wait_seconds(ahead, self._running, slots=self._capacity or 1, now=now)
         waiter.expected_seconds = wait
-        if not patience.allows(wait, now):
+        if not bound.allows(wait, now):
             raise QueueTooLongError(
                 "The queue of this model is longer than its clients have stayed lately.",
                 retry_after_seconds=bound_retry(wait),

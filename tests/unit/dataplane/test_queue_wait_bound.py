@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dataplane.queue_order import BATCH, INTERACTIVE
-from gateway.dataplane.queue_patience import Patience, Patiences
+from gateway.dataplane.queue_wait_bound import WaitBound, WaitBounds
 from gateway.dataplane.queue_slot import QueueTooLongError
 from tests.fixtures.stepped_loop import SteppedLoop, stepped_loop
 from tests.unit.dataplane.test_fair_queue import Rig
@@ -22,83 +22,83 @@ def loop() -> Iterator[SteppedLoop]:
 
 
 def test_whose_clients_all_stay_may_wait_for_ever() -> None:
-    patience = Patience()
+    bound = WaitBound()
     for second in range(1000):
-        patience.note_answered(held=1.0, now=float(second))
-    assert not patience.is_bounded
-    assert patience.allows(1e9, 1000.0)
+        bound.note_answered(held=1.0, now=float(second))
+    assert not bound.is_bounded
+    assert bound.allows(1e9, 1000.0)
 
 
 @given(st.floats(min_value=0.5, max_value=500.0), st.floats(min_value=0.1, max_value=5.0))
 def test_a_wait_after_which_all_are_gone_is_too_long(waited: float, held: float) -> None:
-    patience, now = Patience(), 0.0
+    bound, now = WaitBound(), 0.0
     for _ in range(5):
         now += waited + held
-        patience.note_left(waited=waited, held=held, now=now)
-    assert not patience.allows(waited, now)
+        bound.note_left(waited=waited, held=held, now=now)
+    assert not bound.allows(waited, now)
     for _ in range(300):
         now += (waited + held) / 2
-        patience.note_answered(held=held, now=now)
-    assert patience.allows(waited, now)  # they may stay longer by now
+        bound.note_answered(held=held, now=now)
+    assert bound.allows(waited, now)  # they may stay longer by now
 
 
 @given(st.lists(st.booleans(), min_size=60, max_size=400))
 def test_a_few_that_leave_do_not_bound_the_others(is_hasty: list[bool]) -> None:
     """So while what was done for them is a small part of all that is done, in any order."""
-    patience, wasted, useful = Patience(), 0.0, 0.0
+    bound, wasted, useful = WaitBound(), 0.0, 0.0
     for number, wants_to_leave in enumerate(is_hasty):
         wasted, useful = 0.95 * wasted, 0.95 * useful
         if wants_to_leave and 25 * (wasted + 1.0) < useful:
             wasted += 1.0
-            patience.note_left(waited=0.2, held=1.0, now=float(number))
+            bound.note_left(waited=0.2, held=1.0, now=float(number))
         else:
             useful += 2.0
-            patience.note_answered(held=2.0, now=float(number))
-        assert not patience.is_bounded
+            bound.note_answered(held=2.0, now=float(number))
+        assert not bound.is_bounded
 
 
 def test_those_who_came_before_a_step_do_not_make_another() -> None:
     """Else all who wait already would count one by one, and the bound fall to nothing."""
-    patience = Patience()
+    bound = WaitBound()
     for number in range(100):
-        patience.note_left(waited=10.0 + number / 100, held=0.5, now=100.0 + number / 100)
-    assert patience.allows(7.9, 101.0)
-    assert not patience.allows(8.1, 101.0)
-    patience.note_left(waited=7.9, held=0.5, now=109.0)  # it came after the step
-    assert not patience.allows(7.0, 109.0)
+        bound.note_left(waited=10.0 + number / 100, held=0.5, now=100.0 + number / 100)
+    assert bound.allows(7.9, 101.0)
+    assert not bound.allows(8.1, 101.0)
+    bound.note_left(waited=7.9, held=0.5, now=109.0)  # it came after the step
+    assert not bound.allows(7.0, 109.0)
 
 
 def test_an_expectation_that_is_too_short_is_put_right() -> None:
     """Else it would let everybody in, for as long as all of them leave."""
-    patience = Patience()
-    patience.note_left(waited=2.0, held=1.0, now=100.0)
+    bound = WaitBound()
+    bound.note_left(waited=2.0, held=1.0, now=100.0)
     for _ in range(20):
-        patience.note_wait(0.1, 1.0)
-    assert not patience.allows(0.2, 100.0)
-    assert patience.allows(0.15, 100.0)
+        bound.note_wait(0.1, 1.0)
+    assert not bound.allows(0.2, 100.0)
+    assert bound.allows(0.15, 100.0)
     for _ in range(40):
-        patience.note_wait(5.0, 0.5)
-    assert patience.allows(1.5, 100.0)
-    assert not patience.allows(2.0, 100.0)
+        bound.note_wait(5.0, 0.5)
+    assert bound.allows(1.5, 100.0)
+    assert not bound.allows(2.0, 100.0)
 
 
 def test_a_bound_is_forgotten_after_a_pause() -> None:
-    patience = Patience()
-    patience.note_left(waited=2.0, held=1.0, now=100.0)
-    assert not patience.allows(2.0, 699.0)
-    assert patience.allows(2.0, 701.0)
-    patience.note_answered(held=1.0, now=701.0)
-    assert not patience.is_bounded
+    bound = WaitBound()
+    bound.note_left(waited=2.0, held=1.0, now=100.0)
+    assert not bound.allows(2.0, 699.0)
+    assert bound.allows(2.0, 701.0)
+    bound.note_answered(held=1.0, now=701.0)
+    assert not bound.is_bounded
 
 
 def test_only_so_many_organizations_are_remembered() -> None:
-    patiences = Patiences()
-    first = patiences.get(BATCH, "first")
-    assert patiences.get(BATCH, "first") is first
-    assert patiences.get(INTERACTIVE, "first") is not first
+    bounds = WaitBounds()
+    first = bounds.get(BATCH, "first")
+    assert bounds.get(BATCH, "first") is first
+    assert bounds.get(INTERACTIVE, "first") is not first
     for number in range(2000):
-        patiences.get(BATCH, f"org {number}")
-    assert patiences.get(BATCH, "first") is not first
+        bounds.get(BATCH, f"org {number}")
+    assert bounds.get(BATCH, "first") is not first
 
 
 def learn(rig: Rig, waited: float) -> None:
@@ -139,7 +139,7 @@ def test_who_would_be_gone_is_refused_and_told_when_to_come(loop: SteppedLoop) -
 
 
 def test_one_may_always_wait(loop: SteppedLoop) -> None:
-    """Else a place would be free for a moment after each who ran, however short the patience."""
+    """Else a place would be free for a moment after each who ran, however short the bound."""
     rig = Rig(loop)
     learn(rig, 0.25)
     rig.hold()

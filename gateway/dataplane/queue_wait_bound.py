@@ -26,7 +26,7 @@ _FORGET_SECONDS = 600.0
 _MOST_KEPT = 1024
 
 
-class Patience:
+class WaitBound:
     """Of one organization's requests in one class of a queue. All times are in seconds."""
 
     _answered: float
@@ -106,18 +106,18 @@ class Patience:
         self._answered *= _MEMORY
 
 
-class Patiences:
+class WaitBounds:
     """Those of all who wait for one deployment; of the organizations that were seen last."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Patience] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], WaitBound] = OrderedDict()
 
-    def get(self, priority: str, organization_id: str) -> Patience:
+    def get(self, priority: str, organization_id: str) -> WaitBound:
         """Return that of an organization in a class, a new one if need be."""
         key = (priority, organization_id)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Patience()
+            known = self._known[key] = WaitBound()
             if len(self._known) > _MOST_KEPT:
                 self._known.popitem(last=False)
         else:
