@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from gateway.dataplane.queue_drain import DrainRate, bound_retry
 from gateway.dataplane.queue_order import MIN_COST, FairOrder
-from gateway.dataplane.queue_wait_bound import WaitBounds
 from gateway.dataplane.queue_places import RoutePlaces
 from gateway.dataplane.queue_slot import (
     QueueFullError,
@@ -22,6 +21,7 @@ from gateway.dataplane.queue_slot import (
     Slot,
     Waiter,
 )
+from gateway.dataplane.queue_wait_bound import WaitBounds
 
 
 class FairQueue:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dataplane.queue_order import BATCH, INTERACTIVE
-from gateway.dataplane.queue_wait_bound import WaitBound, WaitBounds
 from gateway.dataplane.queue_slot import QueueTooLongError
+from gateway.dataplane.queue_wait_bound import WaitBound, WaitBounds
 from tests.fixtures.stepped_loop import SteppedLoop, stepped_loop
 from tests.unit.dataplane.test_fair_queue import Rig
 
