@@ -140,7 +140,7 @@ class EngineConnection(EngineReply, asyncio.Protocol):
     def _take_lone(self, step: Callable[[bytes], bool], data: bytes) -> bool:
         """Take a read that comes between two chunks if it is one; tell whether it is."""
         line = LINES[len(data)] if len(data) < MOST_BYTES else b""
-        if not line or not data.startswith(line) or not data.endswith(b"\r\n"):
+        if not line or data[: len(line)] != line or data[-2:] != b"\r\n":
             return False
         self._take_step(step, data[len(line) : -2])
         return True

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from stringzilla import find
+
 from backends.errors import ReplyTooLargeError
 
 _BOM = b"\xef\xbb\xbf"
@@ -46,8 +48,8 @@ class FrameAligner:
 
     def feed(self, data: bytes) -> bytes:
         """Return the whole frames that ``data`` completes; b"" if it completes none."""
-        # ``find`` of one byte is several times as quick as ``in``.
-        if self.is_clean and data.find(b"\r") < 0 and data.endswith(b"\n\n"):
+        # A slice and StringZilla: a call of a method of ``bytes`` costs twice as much.
+        if self.is_clean and find(data, b"\r") < 0 and data[-2:] == b"\n\n":
             return data
         frames = self._align(data)
         self.is_clean = not (self._held or self._is_first or self._skips_lf)

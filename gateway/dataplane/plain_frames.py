@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from stringzilla import count, find, find_first_of
+from stringzilla import count, find, find_first_of, rfind
 
 from backends.lone_chunk import LINES, MOST_BYTES
 
@@ -17,6 +17,7 @@ PLAIN_START = b'data: {"id"'
 # By the bytes of a read that is one chunk with one such frame: how it begins; else what none does.
 _LONE_STARTS = tuple((line or b"-") + PLAIN_START for line in LINES)
 _LONE_END = b"\n\n\r\n"
+_COUNTED_END = b"}}" + _LONE_END
 _LONGEST_LINE = max(map(len, LINES))
 _CONTENT = b'"content":"'  # as most write it
 _PIECE = re.compile(
@@ -39,10 +40,9 @@ def count_plain(frames: bytes) -> int:
 
 
 def is_lone_frame(read: bytes) -> bool:
-    """Tell whether a read that comes between two chunks is one chunk with one frame to pass on.
+    """Tell whether a read that comes between two chunks is one chunk with one plain frame.
 
-    So a plain one that tells neither an error nor counts. A slice and StringZilla again: a call of
-    a method of ``bytes`` costs twice as much.
+    Of no error. A slice and StringZilla again: a call of a method of ``bytes`` costs twice as much.
     """
     size = len(read)
     return (
@@ -52,8 +52,21 @@ def is_lone_frame(read: bytes) -> bool:
         and read[-len(_LONE_END) :] == _LONE_END
         and find(read, _LONE_STARTS[size]) == 0
         and find(read, b'"error"') < 0
-        and find(read, b'"usage"') < 0
     )
+
+
+def without_lone_usage(read: bytes, usage_key: bytes) -> bytes:
+    """Return the chunk of a lone frame without its usage; b"" if that is not plainly its last member.
+
+    ``usage_key``: how it is written, with the comma before and the brace behind.
+    """
+    at: int = rfind(read, usage_key)
+    if at < 0 or read[-len(_COUNTED_END) :] != _COUNTED_END:
+        return b""
+    if find_first_of(read, b"{}", at + len(usage_key)) != len(read) - len(_COUNTED_END):
+        return b""  # it has members of its own, or ends before
+    body = read[len(LINES[len(read)]) : at]
+    return b"%x\r\n%b}\n\n\r\n" % (len(body) + len(b"}\n\n"), body)
 
 
 def has_piece(data: bytes) -> bool:

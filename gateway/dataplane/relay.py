@@ -24,7 +24,7 @@ from gateway.dataplane.engine_errors import backend_error, stream_error
 from gateway.dataplane.http.exchange import ClientLeftError
 from gateway.dataplane.limit_replies import ended_budget_error
 from gateway.dataplane.own_chunks import closing_chunk, length_marker
-from gateway.dataplane.plain_frames import DONE_FRAME, is_lone_frame
+from gateway.dataplane.plain_frames import DONE_FRAME
 from gateway.dataplane.stream_editor import StreamEditor
 from gateway.errors import ApiError
 
@@ -140,18 +140,14 @@ class StreamRelay:
         return self._exchange.send(out) if out else False
 
     def _pass_on(self, read: bytes) -> bool:
-        """Send a read that is one chunk with one plain frame as it came; tell whether it is that.
-
-        Most reads of a stream are: engines send each frame as a chunk, and a client's reply is made
-        of chunks too.
-        """
+        """Send a read that is one chunk with one plain frame as a chunk; tell whether it is that."""
         line = self._line
         if line is None or line.is_congested or not self._aligner.is_clean:
             return False
-        if not is_lone_frame(read):
+        chunk = self._editor.edit_chunk(read)
+        if not chunk:
             return False
-        self._editor.note_passed(read)
-        line.write(read)
+        line.write(chunk)
         return True
 
     def _begin(self, out: bytes) -> bytes:
@@ -162,7 +158,7 @@ class StreamRelay:
         if not self._exchange.has_begun:
             self._exchange.begin_stream(200, self._headers)
         self._has_sent = True
-        if self._editor.passes_plain:
+        if self._editor.passes_chunks:
             self._line = self._exchange.passing_line()
         out, self._held = self._held, b""
         return out

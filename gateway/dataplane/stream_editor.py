@@ -12,7 +12,7 @@ import contextlib
 import re
 
 import msgspec
-from stringzilla import count, find, rfind
+from stringzilla import find, rfind
 
 from backends.sse import read_events
 from gateway.dataplane.model_rename import ModelRename
@@ -21,6 +21,8 @@ from gateway.dataplane.plain_frames import (
     PLAIN_START,
     count_plain,
     has_piece,
+    is_lone_frame,
+    without_lone_usage,
 )
 from gateway.dataplane.stream_usage import StreamUsage
 from gateway.dataplane.told_errors import is_error, read_error_detail, tells_error
@@ -29,18 +31,10 @@ from gateway.dataplane.usage_member import (
     read_closing,
     without_member,
     without_usage_member,
+    without_usage_members,
 )
 from gateway.openai_schema.replies import NULL, Chunk, ErrorDetail
 
-# Usage behind other members, without or with one member that is an object itself; what follows it
-# ends the frame. Quick: no class of several characters, a long literal first.
-_USAGE_ENDINGS = {
-    key: tuple(
-        re.compile(b"," + space + re.escape(key) + rest)
-        for rest in (rb"[^}]*\}\}\n\n", rb"[^}]*\{[^}]*\}[^}]*\}\}\n\n")
-    )
-    for key, space in ((b'"usage":{', b""), (b'"usage": {', b" "))
-}
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"[^"]')  # some write "" where there is none
 _USAGE = re.compile(rb'"usage"\s*:\s*\{')
 
@@ -61,6 +55,7 @@ class StreamEditor:
         "_latest",
         "_rename",
         "_usage_key",
+        "_usage_member",
         "error",
         "has_content",
         "is_done",
@@ -89,7 +84,7 @@ class StreamEditor:
         self._rename = rename
         self._hides_total = hides_total
         self._hides_continuous = hides_continuous
-        self._usage_key = self._choices_key = b""
+        self._usage_key = self._usage_member = self._choices_key = b""
         self._is_continuous = True
         self._is_under_way = False
         self._before = self._latest = b""
@@ -128,19 +123,38 @@ class StreamEditor:
         return latest[latest.rfind(b"\n") + 1 :]
 
     @property
-    def passes_plain(self) -> bool:
-        """Whether plain frames that tell neither an error nor counts leave as they came, from now on."""
-        return self._is_under_way and not self._is_continuous and self._rename is None
+    def passes_chunks(self) -> bool:
+        """Whether :meth:`edit_chunk` may take chunks from now on."""
+        hides_all = self._hides_continuous or not self._is_continuous
+        return self._is_under_way and hides_all and self._rename is None
 
-    def note_passed(self, chunk: bytes) -> None:
-        """Learn from a frame, a chunk of its own, that was passed on without :meth:`edit`."""
-        self._before, self._latest = self._latest, chunk
-        self.usage.uncounted_chunks += 1
+    def edit_chunk(self, read: bytes) -> bytes:
+        """Return the chunk that the client gets for one that is a read of its own; b"" if that is for
+        :meth:`edit` to say, and nothing was learned.
+
+        Most reads of a stream are one plain frame: it leaves as it came, but for counts.
+        """
+        if not is_lone_frame(read):
+            return b""
+        chunk = read
+        if not self._is_continuous:
+            if find(read, b'"usage"') >= 0:
+                return b""
+            self.usage.uncounted_chunks += 1
+        else:
+            if find(read, self._choices_key) < 0:
+                return b""
+            chunk = without_lone_usage(read, self._usage_member)
+            if not chunk:
+                return b""
+            self.usage.note(read)
+        self._before, self._latest = self._latest, read
+        return chunk
 
     def edit(self, frames: bytes, *, is_cut: bool = False) -> bytes:
         """Return what the client gets for ``frames``; of a cut one, only what is whole JSON."""
-        is_one = frames.find(b"\n") == len(frames) - 2  # line: found at a third of the cost
-        plain = int(frames.startswith(PLAIN_START)) if is_one else count_plain(frames)
+        is_one = find(frames, b"\n") == len(frames) - 2  # line: found at a third of the cost
+        plain = int(find(frames, PLAIN_START) == 0) if is_one else count_plain(frames)
         if is_cut or not plain or find(frames, b'"error"') >= 0:
             return self._edit_events(frames)
         self._before, self._latest = self._latest, frames
@@ -159,7 +173,7 @@ class StreamEditor:
             else:
                 self.usage.note(frames)
             if self._hides_continuous:
-                if is_one and self._is_continuous and frames.rfind(self._choices_key) >= 0:
+                if is_one and self._is_continuous and find(frames, self._choices_key) >= 0:
                     frames = without_usage_member(frames, last)
                 else:
                     frames = self._without_usage(frames, last)
@@ -176,6 +190,7 @@ class StreamEditor:
         if not self._usage_key:  # engines write either with or without a space after the colon
             spaced = frames.startswith(b'data: {"id": ')
             self._usage_key = b'"usage": {' if spaced else b'"usage":{'
+            self._usage_member = (b", " if spaced else b",") + self._usage_key
             self._choices_key = b'"choices": [{' if spaced else b'"choices":[{'
             self._is_continuous = find(frames, self._usage_key, 0, frames.find(b"\n")) >= 0
         self._is_under_way = self.has_content and not self.usage.is_by_choice
@@ -205,37 +220,17 @@ class StreamEditor:
             if not (self._hides_total or self._is_continuous):
                 return frames
             total = b"" if self._hides_total else frames[start:end]
-            before = (
-                self._without_members(frames[:start]) if self._is_continuous else frames[:start]
-            )
+            before = frames[:start]
+            if self._is_continuous:
+                before = self._without_members(before)
             return before + total + frames[end:]
         self._is_continuous = True
         return self._without_members(frames)
 
     def _without_members(self, frames: bytes) -> bytes:
-        """Take usage out of every frame."""
-        usages = count(frames, self._usage_key)
-        if usages == count(frames, self._choices_key) == count(frames, b"\n") // 2:
-            # The usual run: every frame has choices, and its usage at the end.
-            for ending in _USAGE_ENDINGS[self._usage_key]:
-                edited, taken = ending.subn(b"}\n\n", frames)
-                if taken == usages:
-                    return edited
-        kept = []
-        done = 0  # everything before is in ``kept``
-        found = frames.find(self._usage_key)
-        while found >= 0:
-            start, end = frame_around(frames, found)
-            frame = frames[start:end]
-            kept.append(frames[done:start])
-            if read_closing(frame) is None:
-                kept.append(without_usage_member(frame, found - start))
-            elif not self._hides_total:
-                kept.append(frame)
-            done = end
-            found = frames.find(self._usage_key, end)
-        kept.append(frames[done:])
-        return b"".join(kept)
+        return without_usage_members(
+            frames, self._usage_key, self._choices_key, keeps_total=not self._hides_total
+        )
 
     def _edit_events(self, frames: bytes) -> bytes:
         """The careful way: event by event, by the rules of server-sent events."""

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 
 import msgspec
+from stringzilla import count
 
 from gateway.openai_schema.replies import Chunk
 
 # A frame's last member, with at most one level below it, as usage has in its details.
 _USAGE_AT_END = re.compile(rb'"usage": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\}\n\n')
+# Usage behind other members, without or with one member that is an object itself; what follows it
+# ends the frame. Quick: no class of several characters, a long literal first.
+_USAGE_ENDINGS = {
+    key: tuple(
+        re.compile(b"," + space + re.escape(key) + rest)
+        for rest in (rb"[^}]*\}\}\n\n", rb"[^}]*\{[^}]*\}[^}]*\}\}\n\n")
+    )
+    for key, space in ((b'"usage":{', b""), (b'"usage": {', b" "))
+}
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
@@ -46,6 +56,37 @@ def without_usage_member(frame: bytes, at: int) -> bytes:
     if _USAGE_AT_END.fullmatch(frame, at) is None:
         return b"data: %b\n\n" % without_member(frame[len(b"data: ") :])
     return frame[: frame.rfind(b",", 0, at)] + b"}\n\n"
+
+
+def without_usage_members(
+    frames: bytes, usage_key: bytes, choices_key: bytes, *, keeps_total: bool
+) -> bytes:
+    """Return plain frames without usage in those that have choices; others only where ``keeps_total``.
+
+    The keys: how the two members begin in these frames.
+    """
+    usages = count(frames, usage_key)
+    if usages == count(frames, choices_key) == count(frames, b"\n") // 2:
+        # The usual run: every frame has choices, and its usage at the end.
+        for ending in _USAGE_ENDINGS[usage_key]:
+            edited, taken = ending.subn(b"}\n\n", frames)
+            if taken == usages:
+                return edited
+    kept = []
+    done = 0  # everything before is in ``kept``
+    found = frames.find(usage_key)
+    while found >= 0:
+        start, end = frame_around(frames, found)
+        frame = frames[start:end]
+        kept.append(frames[done:start])
+        if read_closing(frame) is None:
+            kept.append(without_usage_member(frame, found - start))
+        elif keeps_total:
+            kept.append(frame)
+        done = end
+        found = frames.find(usage_key, end)
+    kept.append(frames[done:])
+    return b"".join(kept)
 
 
 def without_member(data: bytes) -> bytes:

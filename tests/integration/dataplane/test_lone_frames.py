@@ -136,11 +136,11 @@ def test_the_latest_frame_is_that_of_a_chunk_passed_on() -> None:
     )
     for frame in _OPENING:
         editor.edit(frame)
-    assert editor.passes_plain
+    assert editor.passes_chunks
     assert editor.latest_frame == _OPENING[-1].strip()
-    editor.note_passed(piece(chunk("w2 ")))
+    assert editor.edit_chunk(piece(chunk("w2 "))) == piece(chunk("w2 "))
     assert editor.latest_frame == chunk("w2 ").strip()
     assert not editor.is_finished
-    editor.note_passed(piece(_FINISH))
+    assert editor.edit_chunk(piece(_FINISH)) == piece(_FINISH)
     assert editor.is_finished
     assert editor.usage.uncounted_chunks == len(_OPENING) + 2
