@@ -149,6 +149,13 @@ class FairQueue:
         if self._order.waiting:
             self._fill()
 
+    def note_at_once(
+        self, slot: Slot, *, organization_id: str, priority: str, is_answered: bool
+    ) -> None:
+        """Learn from one that leaves and has not waited, whether it stayed for its answer."""
+        bound = self._wait_bounds.get(priority, organization_id)
+        bound.note_at_once(held=self._loop.time() - slot.entered_at, is_answered=is_answered)
+
     def take_back_unused(self, slot: Slot) -> None:
         """Take a slot back from who never ran in it (``Slot.withdraw``)."""
         if slot.ticket is not None:

@@ -80,6 +80,14 @@ def leave_place(request: ActiveRequest, exchange: HttpExchange, slot: Slot) -> N
     elif request.status is RequestStatus.COMPLETED:
         is_answered = True
     slot.leave(request.real_cost, is_answered=is_answered)
+    queue = request.route.queue
+    if slot.ticket is None and is_answered is not None and queue is not None:
+        queue.note_at_once(
+            slot,
+            organization_id=request.identity.organization_id,
+            priority=request.route.route.queue.priority,
+            is_answered=is_answered,
+        )
 
 
 def _refusal(error: QueueRefusedError, deadline_seconds: float) -> UnavailableError:
