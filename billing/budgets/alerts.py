@@ -48,7 +48,7 @@ ON CONFLICT (budget_id, window_start, percent) DO NOTHING
 
 _FORGET = """
 DELETE FROM budget_alerts a USING budgets b, budget_spend s
-WHERE b.id = :budget_id AND a.budget_id = b.id
+WHERE b.id = :budget_id AND a.budget_id = b.id AND a.window_start >= :since
     AND s.budget_id = a.budget_id AND s.window_start = a.window_start
     AND s.spent * 100 < b.amount * a.percent
 """
@@ -126,9 +126,12 @@ def _is_to_be_told(end: datetime | None, ruled_at: datetime, now: datetime) -> b
     return end is None or now < end or (ruled_at < end and now - end < GIVE_UP_AFTER)
 
 
-async def forget_uncrossed(session: AsyncSession, budget_id: str) -> None:
-    """Forget the alerts of what a larger amount has made uncrossed: it may be crossed again."""
-    await session.execute(text(_FORGET), {"budget_id": budget_id})
+async def forget_uncrossed(session: AsyncSession, budget_id: str, *, since: datetime) -> None:
+    """Forget the alerts of what a larger amount has made uncrossed: it may be crossed again.
+
+    ``since``: the start of the window that runs. What has ended stays crossed, and is told.
+    """
+    await session.execute(text(_FORGET), {"budget_id": budget_id, "since": since})
 
 
 async def take_due_alerts(

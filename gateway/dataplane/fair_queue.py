@@ -2,8 +2,7 @@
 
 ``capacity`` requests run at a time; each holds a :class:`Slot` and leaves it once. Who waits is
 bounded per route in number and in time; who is next says ``queue_order.py``, who must give way
-``queue_places.py``, when to come back ``queue_drain.py``, who would not stay so long
-``queue_wait_bound.py``. ``queue_slot.py`` has what callers hold.
+``queue_places.py``, when to come back ``queue_drain.py``. ``queue_slot.py`` has what callers hold.
 """
 
 from __future__ import annotations
@@ -11,17 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gateway.dataplane.queue_drain import DrainRate, bound_retry
+from gateway.dataplane.queue_drain import DrainRate
 from gateway.dataplane.queue_order import MIN_COST, FairOrder
 from gateway.dataplane.queue_places import RoutePlaces
-from gateway.dataplane.queue_slot import (
-    QueueFullError,
-    QueueTimeoutError,
-    QueueTooLongError,
-    Slot,
-    Waiter,
-)
-from gateway.dataplane.queue_wait_bound import WaitBounds
+from gateway.dataplane.queue_slot import QueueFullError, QueueTimeoutError, Slot, Waiter
 
 
 class FairQueue:
@@ -33,7 +25,6 @@ class FairQueue:
         self._order: FairOrder[Waiter] = FairOrder()
         self._places: dict[str, RoutePlaces[Waiter]] = {}  # of the routes with somebody waiting
         self._drain = DrainRate()
-        self._wait_bounds = WaitBounds()
         self._capacity = _checked(capacity)
         self._running: set[Slot] = set()
         self.served_cost = 0.0  # real where it was told, else estimated
@@ -91,8 +82,8 @@ class FairQueue:
         """Wait for a slot, with at most ``size`` of the route, for ``deadline_seconds`` at the most.
 
         ``cost`` is the estimate in tokens of work, ``priority`` one of queue_order's classes. The
-        waiter must be awaited at once. Raises :class:`QueueFullError`, :class:`QueueTooLongError`,
-        and ``ValueError`` for a weight that is not above 0 or an unknown class.
+        waiter must be awaited at once. Raises :class:`QueueFullError`, and ``ValueError`` for a
+        weight that is not above 0 or an unknown class.
         """
         waiter = Waiter(
             self,
@@ -101,14 +92,11 @@ class FairQueue:
             organization_id=organization_id,
             weight=weight,
             priority=priority,
-            since=self._loop.time(),
         )
         slot = self.try_enter(cost)
         if slot is not None:
             waiter.conclude(slot)
             return waiter
-        if self._order.waiting:
-            self._check_wait(waiter)
         self._make_place(waiter, size)
         waiter.ticket = self._order.add(
             waiter,
@@ -134,27 +122,17 @@ class FairQueue:
             now=self._loop.time(),
         )
 
-    def take_back(self, slot: Slot, actual_cost: float | None, is_answered: bool | None) -> None:
+    def take_back(self, slot: Slot, actual_cost: float | None) -> None:
         """Take a slot back from who ran in it (``Slot.leave``)."""
         if self._capacity is not None:  # else nobody ever asks
             now = self._loop.time()
-            if is_answered is not False:  # who left sooner does not show how fast others are served
-                self._drain.record(max(slot.cost, MIN_COST), now - slot.entered_at, now)
-            if slot.ticket is not None and is_answered is not None:
-                self._learn_wait(slot, slot.ticket.item, now, is_answered=is_answered)
+            self._drain.record(max(slot.cost, MIN_COST), now - slot.entered_at, now)
         self.served_cost += slot.cost if actual_cost is None else actual_cost
         if slot.ticket is not None:
             self._order.correct(slot.ticket, actual_cost)
         self._running.discard(slot)
         if self._order.waiting:
             self._fill()
-
-    def note_at_once(
-        self, slot: Slot, *, organization_id: str, priority: str, is_answered: bool
-    ) -> None:
-        """Learn from one that leaves and has not waited, whether it stayed for its answer."""
-        bound = self._wait_bounds.get(priority, organization_id)
-        bound.note_at_once(held=self._loop.time() - slot.entered_at, is_answered=is_answered)
 
     def take_back_unused(self, slot: Slot) -> None:
         """Take a slot back from who never ran in it (``Slot.withdraw``)."""
@@ -179,31 +157,6 @@ class FairQueue:
             raise self._full(waiter.priority)
         self.drop(weaker)
         weaker.conclude(self._full(weaker.priority))
-
-    def _learn_wait(self, slot: Slot, waiter: Waiter, now: float, *, is_answered: bool) -> None:
-        bound = self._wait_bounds.get(waiter.priority, waiter.organization_id)
-        held, waited = now - slot.entered_at, slot.entered_at - waiter.since
-        if waiter.expected_seconds is not None:
-            bound.note_wait(waiter.expected_seconds, waited)
-        if is_answered:
-            bound.note_answered(held=held, now=now)
-        else:
-            bound.note_left(waited=waited, held=held, now=now)
-
-    def _check_wait(self, waiter: Waiter) -> None:
-        """Refuse one that is likely to be gone before it is answered."""
-        bound = self._wait_bounds.get(waiter.priority, waiter.organization_id)
-        if not bound.is_bounded:
-            return
-        now = self._loop.time()
-        ahead = self._order.cost_ahead_of(waiter.priority, waiter.organization_id, waiter.weight)
-        wait = self._drain.wait_seconds(ahead, self._running, slots=self._capacity or 1, now=now)
-        waiter.expected_seconds = wait
-        if not bound.allows(wait, now):
-            raise QueueTooLongError(
-                "The queue of this model is longer than its clients have stayed lately.",
-                retry_after_seconds=bound_retry(wait),
-            )
 
     def _full(self, priority: str) -> QueueFullError:
         return QueueFullError(

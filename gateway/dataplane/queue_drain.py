@@ -12,9 +12,6 @@ from gateway.dataplane.queue_order import MIN_COST
 MIN_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 3600.0
 _MEMORY_SECONDS = 30.0  # after so long, what was measured counts for 1/e
-_MEMORY = (
-    0.99  # and with each that is measured so much is left: estimates learn, and change at once
-)
 # Until something was measured: what a slot serves a second, and the most that may follow from it.
 _ASSUMED_PER_SECOND = 50.0
 _MAX_ASSUMED_SECONDS = 30.0
@@ -55,7 +52,7 @@ class DrainRate:
 
     def record(self, cost: float, held_seconds: float, at: float) -> None:
         """Count one that was served: its estimated cost, and how long it held its slot."""
-        fade = _MEMORY * math.exp(min(0.0, self._measured_at - at) / _MEMORY_SECONDS)
+        fade = math.exp(min(0.0, self._measured_at - at) / _MEMORY_SECONDS)
         self._cost = self._cost * fade + cost
         self._held_seconds = self._held_seconds * fade + held_seconds
         self._measured_at = at
@@ -63,15 +60,10 @@ class DrainRate:
     def retry_after_seconds(
         self, ahead: float, running: Collection[Running], *, slots: int, now: float
     ) -> float:
-        """Return :meth:`wait_seconds`, at least a second and at most an hour."""
-        return bound_retry(self.wait_seconds(ahead, running, slots=slots, now=now))
-
-    def wait_seconds(
-        self, ahead: float, running: Collection[Running], *, slots: int, now: float
-    ) -> float:
         """Return when a slot is free, if the cost ``ahead`` of what waits is served before.
 
-        ``slots`` run at a time; more may run, since their number was lowered.
+        ``slots`` run at a time; more may run, since their number was lowered. At least a second, at
+        most an hour.
         """
         is_measured = self._held_seconds > 0.0
         speed = self._cost / self._held_seconds if is_measured else _ASSUMED_PER_SECOND
@@ -93,12 +85,7 @@ class DrainRate:
         seconds = _fill_up(lefts, work)
         if not is_measured:
             seconds = min(seconds, _MAX_ASSUMED_SECONDS)
-        return seconds
-
-
-def bound_retry(seconds: float) -> float:
-    """Return what a client is told: at least a second, at most an hour."""
-    return min(max(seconds, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
+        return min(max(seconds, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
 
 
 def _fill_up(lefts: list[float], work: float) -> float:

@@ -67,23 +67,13 @@ class Ticket(Generic[ItemT]):
 class Flow(Generic[ItemT]):
     """One organization in one class."""
 
-    __slots__ = (
-        "entry_number",
-        "floor",
-        "ratio",
-        "running_cost",
-        "tag",
-        "tickets",
-        "waiting_cost",
-        "weight",
-    )
+    __slots__ = ("entry_number", "floor", "ratio", "running_cost", "tag", "tickets", "weight")
 
     def __init__(self, weight: float, ratio: float) -> None:
         self.tickets: OrderedDict[int, Ticket[ItemT]] = OrderedDict()
         self.weight = weight
         self.ratio = CostRatio(ratio)
         self.running_cost = 0.0  # as estimated; in the tag, times ratio / weight
-        self.waiting_cost = 0.0
         self.tag = 0.0
         self.floor = 0.0  # virtual time since which it has been waiting without a break
         self.entry_number = -1  # of the one entry in the heap that holds
@@ -132,15 +122,6 @@ class Lane(Generic[ItemT]):
         elif flow.weight != weight:
             self.set_weight(flow, weight)
         return flow
-
-    def cost_before(self, organization_id: str, weight: float) -> float:
-        """Return about what the class is served before a newcomer of the organization is."""
-        flow = self.flows.get(organization_id)
-        if flow is None:
-            return 0.0
-        ahead = max(0.0, flow.tag - self.virtual) / flow.ratio.value + flow.waiting_cost / weight
-        weights = sum(other.weight for other in self.flows.values() if other.tickets)
-        return ahead * (weights if flow.tickets else weights + weight)
 
     def set_weight(self, flow: Flow[ItemT], weight: float) -> None:
         """Charge what runs and all that follows by another weight."""

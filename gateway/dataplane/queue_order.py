@@ -55,16 +55,6 @@ class FairOrder(Generic[ItemT]):
         lane = self._get_lane(priority)
         return min(lane.waiting_cost / lane.share, self.waiting_cost)
 
-    def cost_ahead_of(self, priority: str, organization_id: str, weight: float) -> float:
-        """Return about what is served before one of the organization that came now would be.
-
-        It is no more than :meth:`cost_ahead`, and much less for who has nothing waiting.
-        """
-        lane = self._get_lane(priority)
-        return min(
-            lane.cost_before(organization_id, weight) / lane.share, self.cost_ahead(priority)
-        )
-
     def add(
         self, item: ItemT, *, priority: str, organization_id: str, weight: float, cost: float
     ) -> Ticket[ItemT]:
@@ -94,7 +84,6 @@ class FairOrder(Generic[ItemT]):
         self.waiting += 1
         lane.waiting += 1
         lane.waiting_cost += cost
-        flow.waiting_cost += cost
         if is_first:
             flow.floor = lane.virtual
             flow.tag = max(flow.tag, flow.floor)
@@ -167,7 +156,6 @@ class FairOrder(Generic[ItemT]):
         self.waiting -= 1
         lane.waiting -= 1
         lane.waiting_cost -= ticket.cost
-        ticket.flow.waiting_cost -= ticket.cost
         if not lane.waiting:
             lane.forget()
         if not self.waiting:

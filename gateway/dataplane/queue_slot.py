@@ -16,7 +16,7 @@ from gateway.dataplane.queue_flows import Ticket
 class SlotOwner(Protocol):
     """What a slot and a waiter need of their queue."""
 
-    def take_back(self, slot: Slot, actual_cost: float | None, is_answered: bool | None) -> None:
+    def take_back(self, slot: Slot, actual_cost: float | None) -> None:
         """Take a slot back from who ran in it."""
 
     def take_back_unused(self, slot: Slot) -> None:
@@ -38,10 +38,6 @@ class QueueFullError(QueueRefusedError):
     """All places of the route are taken, by nobody who has to give way, or this one had to."""
 
 
-class QueueTooLongError(QueueRefusedError):
-    """Its client would probably be gone when the request is answered."""
-
-
 class QueueTimeoutError(QueueRefusedError):
     """The request has waited as long as its route allows."""
 
@@ -59,16 +55,15 @@ class Slot:
         self.entered_at = entered_at  # the loop's time
         self.ticket = ticket  # None: it never waited, and nobody was kept waiting by it
 
-    def leave(self, actual_cost: float | None = None, *, is_answered: bool | None = None) -> None:
+    def leave(self, actual_cost: float | None = None) -> None:
         """Let the next one run. A second call does nothing.
 
         ``actual_cost`` puts the organization's account right, in the units of the estimate; None:
-        the estimate was right as far as anybody knows. ``is_answered``: whether the client was there
-        for its answer, or left before; None: it says nothing of clients, as a failure does.
+        the estimate was right as far as anybody knows.
         """
         queue, self._queue = self._queue, None
         if queue is not None:
-            queue.take_back(self, actual_cost, is_answered)
+            queue.take_back(self, actual_cost)
 
     def withdraw(self) -> None:
         """Leave without having used the slot: nothing is charged or measured."""
@@ -88,12 +83,10 @@ class Waiter:
         "_future",
         "_outcome",
         "_queue",
-        "expected_seconds",
         "is_waiting",
         "organization_id",
         "priority",
         "route_id",
-        "since",
         "ticket",
         "timer",
         "weight",
@@ -110,7 +103,6 @@ class Waiter:
         organization_id: str,
         weight: float,
         priority: str,
-        since: float,
     ) -> None:
         self._queue = queue
         self._future = future
@@ -119,8 +111,6 @@ class Waiter:
         self.organization_id = organization_id
         self.weight = weight
         self.priority = priority
-        self.since = since  # the loop's time
-        self.expected_seconds: float | None = None  # of the wait, where somebody had to know
         self.is_waiting = False
         self.timer: asyncio.TimerHandle | None = None
 

@@ -22,7 +22,6 @@ from gateway.dataplane.failures import MAX_ATTEMPTS, Failure, outcome_of, read_f
 from gateway.dataplane.receive_reply import receive_reply
 from gateway.dataplane.request_shape import shape_of, trace_lines
 from gateway.dataplane.wait_awake import wait_awake
-from gateway.dataplane.wait_turn import leave_place
 from gateway.errors import ApiError, UnavailableError
 from routing.backoff import backoff_seconds
 from routing.filters import are_all_broken
@@ -165,7 +164,7 @@ async def try_route(
     finally:
         request.end_attempt(Outcome.NOTHING)  # of a request that was cancelled
         if slot is not None:
-            leave_place(request, exchange, slot)
+            slot.leave(request.real_cost)
 
 
 async def _may_retry(

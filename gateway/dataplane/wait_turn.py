@@ -10,16 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from billing.usage.event import RequestStatus
 from gateway.dataplane.active_request import ActiveRequest
 from gateway.dataplane.answer import stream_lines
 from gateway.dataplane.ended_errors import ClientGoneError
-from gateway.dataplane.queue_slot import (
-    QueueRefusedError,
-    QueueTimeoutError,
-    QueueTooLongError,
-    Slot,
-)
+from gateway.dataplane.queue_slot import QueueFullError, QueueRefusedError, Slot
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -61,48 +55,20 @@ async def wait_turn(
         request.waiter = waiter
         return await waiter
     except QueueRefusedError as error:
-        raise _refusal(error, policy.deadline_seconds) from None
+        is_full = isinstance(error, QueueFullError)
+        raise UnavailableError(
+            "The model is at its capacity and its queue is full."
+            if is_full
+            else f"The model was at its capacity for {policy.deadline_seconds:g} s.",
+            code="queue_full" if is_full else "queue_timeout",
+            retry_after_seconds=error.retry_after_seconds,
+        ) from None
     finally:
         request.waiter = None
         if plane.counts is not None:
             plane.counts.waited(route.name, request.clock() - begun_at)
         if keeper is not None:
             keeper.stop()
-
-
-def leave_place(request: ActiveRequest, exchange: HttpExchange, slot: Slot) -> None:
-    """Give a place back, and have its queue learn whether the client stayed for the answer."""
-    is_answered: bool | None = None
-    if request.first_token_at_us is not None:
-        is_answered = True
-    elif request.is_client_gone or exchange.is_unread:
-        is_answered = False
-    elif request.status is RequestStatus.COMPLETED:
-        is_answered = True
-    slot.leave(request.real_cost, is_answered=is_answered)
-    queue = request.route.queue
-    if slot.ticket is None and is_answered is not None and queue is not None:
-        queue.note_at_once(
-            slot,
-            organization_id=request.identity.organization_id,
-            priority=request.route.route.queue.priority,
-            is_answered=is_answered,
-        )
-
-
-def _refusal(error: QueueRefusedError, deadline_seconds: float) -> UnavailableError:
-    """Return what the client is told."""
-    code, retry_after_seconds = "queue_full", error.retry_after_seconds
-    if isinstance(error, QueueTimeoutError):
-        code, message = (
-            "queue_timeout",
-            f"The model was at its capacity for {deadline_seconds:g} s.",
-        )
-    elif isinstance(error, QueueTooLongError):
-        message = "The model is at its capacity and its wait is longer than clients have stayed."
-    else:
-        message = "The model is at its capacity and its queue is full."
-    return UnavailableError(message, code=code, retry_after_seconds=retry_after_seconds)
 
 
 def _weight_of(plane: DataPlane, organization_id: str) -> float:

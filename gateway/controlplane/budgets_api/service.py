@@ -100,20 +100,27 @@ async def change_budget(
 ) -> BudgetStanding:
     """Change ``amount``, ``is_hard``, ``webhook_url`` or ``warn_at``; what was spent stays."""
     budget = await _get_budget_for_update(session, budget_id)
+    rules = _rules_of(budget)
     for field, value in changes.items():
         if field == "warn_at":
             budget.warn_at_percents = sorted(set(value))
         else:
             setattr(budget, field, value)
-    if changes.keys() & {"amount", "warn_at", "webhook_url"}:
+    if _rules_of(budget) != rules:
         budget.ruled_at = now
     await session.flush()
-    if "amount" in changes:
-        await forget_uncrossed(session, budget.id)
-    record_change(session)
     organization = await identity.find_organization(session, budget.organization_id)
     time_zone = usable_time_zone("UTC" if organization is None else organization.time_zone)
+    if "amount" in changes:
+        window = window_at(budget.window_kind, time_zone, to_epoch_us(now))
+        await forget_uncrossed(session, budget.id, since=from_epoch_us(window.start_us))
+    record_change(session)
     return (await _add_standing(session, [PublishedBudget(budget, time_zone)], now))[0]
+
+
+def _rules_of(budget: Budget) -> tuple[object, ...]:
+    """Return what warnings go by."""
+    return budget.amount, budget.warn_at_percents, budget.webhook_url
 
 
 async def remove_budget(session: WriteSession, budget_id: str) -> Budget:

@@ -176,11 +176,6 @@ class HttpExchange(msgspec.Struct, eq=False):
         """Close the connection: its client takes nothing any more."""
         self._connection.abort()
 
-    @property
-    def is_unread(self) -> bool:
-        """Whether nobody reads the reply, though it goes on."""
-        return False
-
     # What the connection calls.
 
     def add_body(self, data: bytes) -> None:

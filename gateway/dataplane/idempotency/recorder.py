@@ -88,11 +88,6 @@ class RecordingExchange(HttpExchange, kw_only=True):
                 raise ClientLeftError
             await self.entry.recording.next_change()
 
-    @property
-    def is_unread(self) -> bool:
-        """Whether the owner's own client has left, and nobody else in this worker reads."""
-        return self.is_left and not self.entry.recording.readers
-
     def abandon(self) -> None:
         """Do nothing: whoever serves the client closes a connection that takes nothing."""
 

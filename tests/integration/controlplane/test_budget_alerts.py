@@ -269,3 +269,36 @@ async def test_an_ended_window_is_judged_by_the_rules_that_it_ended_under(
         assert [body["percent"] for _, body in receiver.taken] == [80]
         await sender.close()
         await database.close()
+
+
+async def test_what_a_window_earned_is_told_whatever_is_set_after_its_end(
+    database_url: str, tmp_path: Path, receiver: Receiver
+) -> None:
+    """Also where the receiver was away, and where a tool sets again what is set already."""
+    clock = Times()
+    async with started(
+        database_url, state_dir=tmp_path / "state", alert_poll_ms=10**8, clock=clock
+    ) as api:
+        scopes = await make_scope(api)
+        raised = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+        same = await api.post("/budgets", **body_of(scopes, name="s", webhook_url=receiver.url))
+        end = datetime.fromisoformat(raised["resets_at"])
+        set_spent(database_url, raised, "11")
+        database = Database(database_url)
+        sender = AlertSender(database, clock=clock, poll_seconds=2.0)
+        receiver.status = 500
+        clock.now = end - timedelta(seconds=1)
+        await sender.send_due()
+        receiver.status = 204
+        clock.now = end + timedelta(seconds=1)
+        await api.http.patch(f"/budgets/{raised['id']}", json={"amount": "20"})
+        again = {"amount": "10", "warn_at": [100, 80], "webhook_url": receiver.url}
+        reply = await api.http.patch(f"/budgets/{same['id']}", json=again)
+        assert reply.status_code == 200
+        set_spent(database_url, same, "10")  # a charge of then that is stored only now
+        clock.now += timedelta(minutes=1)
+        await sender.send_due()
+        told = sorted((body["budget"]["id"], body["percent"]) for _, body in receiver.taken)
+        assert told == sorted((budget["id"], at) for budget in (raised, same) for at in (80, 100))
+        await sender.close()
+        await database.close()

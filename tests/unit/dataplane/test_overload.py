@@ -41,7 +41,6 @@ class Sender:
     per_second: float
     priority: str = INTERACTIVE
     output_tokens: int = OUTPUT_TOKENS
-    stays_seconds: float | None = None  # it leaves then; None: it stays for ever
 
 
 @dataclass
@@ -80,9 +79,7 @@ class World:
         while self.loop.now < give_up_at:
             asked_at = self.loop.now
             try:
-                await asyncio.wait_for(self.ask(sender), sender.stays_seconds)
-            except TimeoutError:
-                return
+                await self.ask(sender)
             except QueueRefusedError as refusal:
                 self.refused += 1
                 await asyncio.sleep(refusal.retry_after_seconds)
@@ -115,8 +112,7 @@ class World:
             await ended
         finally:
             self.clock.batch.remove(sequence)
-            is_answered = ended.done() and not ended.cancelled()
-            slot.leave(float(sequence.produced), is_answered=is_answered)
+            slot.leave(float(sequence.produced))
 
 
 def run(*senders: Sender, seconds: float = SECONDS, **options: Any) -> World:
@@ -150,25 +146,6 @@ def test_goodput_at_ten_times_the_capacity_is_near_its_peak() -> None:
 def test_without_the_queue_it_collapses() -> None:
     """The proof that the measure can fail."""
     assert run(Sender("a", 10 * CAPACITY_PER_SECOND), has_queue=False).good == 0
-
-
-@pytest.mark.parametrize("stays_seconds", [2.0, 5.0])
-def test_clients_that_leave_sooner_than_the_queue_would_take_are_not_let_in_to_leave(
-    stays_seconds: float,
-) -> None:
-    """With a queue of ten seconds each would be let in when it is about to go."""
-    sender = Sender("a", 10 * CAPACITY_PER_SECOND, stays_seconds=stays_seconds)
-    good = run(sender, size=160, seconds=45.0).good
-    assert good >= 0.85 * CAPACITY_PER_SECOND * 45.0
-
-
-def test_who_stays_is_served_beside_who_leaves() -> None:
-    world = run(
-        Sender("hasty", 5 * CAPACITY_PER_SECOND, stays_seconds=2.0),
-        Sender("patient", 5 * CAPACITY_PER_SECOND),
-        size=160,
-    )
-    assert world.tokens["patient"] == pytest.approx(world.tokens["hasty"], rel=0.2)
 
 
 def test_a_flood_leaves_the_other_organization_its_half() -> None:
