@@ -117,7 +117,7 @@ class EngineReply:
             try:
                 await self._waiter
             finally:
-                self._step = None
+                self._step = self._pass_on = None  # they hold the whole request
             if self._is_stepped_out:
                 return True
         return False

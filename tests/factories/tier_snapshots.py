@@ -74,6 +74,7 @@ def make_tier_snapshot(
     urls = {"auto": small_url, "small": small_url, "large": large_url, "spare": large_url}
     fields = {
         name: {
+            "engine_model": f"e-{name}",
             "replicas": (Replica(f"rep_{name}_{version}", url),),
             "retry_share": 1.0,
             **(deployments or {}).get(name, {}),
@@ -81,7 +82,7 @@ def make_tier_snapshot(
         for name, url in urls.items()
     }
     made = {
-        f"dep_{name}_{version}": Deployment(f"dep_{name}_{version}", name, f"e-{name}", **given)
+        f"dep_{name}_{version}": Deployment(f"dep_{name}_{version}", name, **given)
         for name, given in fields.items()
     }
     routes = {name: Route(f"route_{name}", name, f"dep_{name}_{version}") for name in urls}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -69,6 +71,48 @@ async def relay(reads: list[bytes]) -> tuple[bytes, bool]:
     connection.connection_lost(None)
     assert got[:2] == [_FRAME, _FRAME]
     return b"".join(got[2:]), is_reusable
+
+
+class _Stream:
+    """What reads a stream: its steps are methods of what holds a whole request."""
+
+    def step(self, data: bytes) -> bool:
+        return False
+
+    def pass_on(self, read: bytes) -> bool:
+        return read != _END
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_idle_connection_holds_nothing_of_the_stream_before(is_cancelled: bool) -> None:
+    """A pool keeps many for minutes: bodies of requests that have ended would stay with them."""
+    loop = asyncio.get_running_loop()
+    connection = EngineConnection(loop, cast("Any", _Endpoint(loop)))
+    connection.connection_made(cast("Any", RecordingTransport()))
+    head = connection.send(b"", b"")
+    connection.data_received(_HEAD)
+    await head
+    stream = _Stream()
+    gone = weakref.ref(stream)
+    reading = asyncio.ensure_future(connection.read_until(stream.step, stream.pass_on))
+    for read in (encode(_FRAME), encode(_FRAME), encode(_FRAME)):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        connection.data_received(read)
+    if is_cancelled:
+        reading.cancel()
+        await asyncio.wait([reading])
+    else:
+        connection.data_received(_END)
+        assert await reading is False
+        assert connection.is_reusable
+    gc.disable()  # nothing may wait for the collector
+    try:
+        del stream, reading
+        await asyncio.sleep(0)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 @given(st.lists(st.lists(BODIES, min_size=1, max_size=3), min_size=1, max_size=8), CUTS)

@@ -10,7 +10,7 @@ MAX_BYTES = 256 * 1024
 
 
 class Tap:
-    """Stands in the place of an exchange; all but the two ways to send goes straight to it."""
+    """Stands in the place of an exchange; all but the ways to send goes straight to it."""
 
     __slots__ = ("__weakref__", "_exchange", "_is_over", "_kept", "_kept_bytes")
 
@@ -34,10 +34,14 @@ class Tap:
         else:
             setattr(self._exchange, name, value)
 
-    def send(self, data: bytes) -> None:
-        """Send a piece, as the exchange does."""
-        self._exchange.send(data)
+    def send(self, data: bytes) -> bool:
+        """Send a piece, as the exchange does, and tell whether its client is slow."""
+        is_slow = self._exchange.send(data)
         self._keep(data)
+        return is_slow
+
+    def passing_line(self) -> None:
+        """Return None: what would be written there is not seen here."""
 
     def end_stream(self, data: bytes = b"") -> None:
         """Send the last piece, as the exchange does."""

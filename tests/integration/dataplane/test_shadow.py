@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from zlib import crc32
 
 import httpx
@@ -18,6 +19,8 @@ from billing.reconciliation import verify
 from billing.usage.event import CloseRecord, RequestStatus, ShadowScoreRecord
 from billing.usage.journal_files import list_journals
 from billing.usage.read_journal import JournalReader
+from gateway.dataplane.http.exchange import HttpExchange
+from gateway.dataplane.shadow.tap import Tap
 from gateway.snapshot.model import RateLimit, ShadowPolicy
 from tests.factories.billing_rows import (
     add_organization,
@@ -27,13 +30,21 @@ from tests.factories.billing_rows import (
     value,
     work_once,
 )
+from tests.factories.engine_replies import (
+    LAST_PIECE,
+    STREAM_HEAD,
+    chat_reply,
+    error_reply,
+    piece,
+    stream,
+    whole,
+)
 from tests.factories.engine_replies import answer as stream_answer
-from tests.factories.engine_replies import chat_reply, error_reply, stream, whole
 from tests.factories.snapshots import SECRET
 from tests.factories.tier_snapshots import EASY, HARD, PRICES, make_tier_snapshot, score_of
 from tests.fixtures.data_plane import DataPlaneProcess, bearer, free_port, run_data_plane
 from tests.fixtures.processes import wait_for
-from tests.fixtures.scripted_engine import Gate, Hang, ScriptedEngine, run_scripted_engine
+from tests.fixtures.scripted_engine import Gate, Hang, Pause, ScriptedEngine, run_scripted_engine
 
 _NUMBERS = itertools.count()
 
@@ -168,6 +179,45 @@ def test_a_stream_of_the_dearer_tier_is_compared_too(shadowed: Shadowed) -> None
     assert score.served_tier == "large"
     assert score.lower_quality == 0.25  # half of the words, none of the pairs
     assert score.upper_quality == 1.0
+
+
+def test_frames_that_are_passed_on_are_compared_too(shadowed: Shadowed) -> None:
+    """Each a read of its own, from an engine that calls its model as the route is called."""
+    shadowed.publish(deployments={"large": {"engine_model": "auto"}})
+    words = ["one ", "two ", "three ", "four ", "five"]
+    steps: list[bytes | Pause] = [STREAM_HEAD, Pause(0.01)]
+    for event in stream_answer(words, model="auto"):
+        steps += [piece(event), Pause(0.01)]
+    shadowed.large.reply(*steps, LAST_PIECE)
+    shadowed.small.reply(whole(chat_reply("".join(words), model="e-small")))
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        reply = shadowed.ask(HARD, stream=True, **options)
+        assert reply.text.count('"content":"') == len(words) + 1  # the first has a role only
+        score = shadowed.wait_score(reply)
+        assert (score.served_tier, score.lower_quality) == ("large", 1.0)
+
+
+def test_a_shadowed_stream_waits_for_its_client() -> None:
+    """What the exchange says of its client is said on, and no way leads past the tap."""
+    line = SlowLine()
+    exchange = HttpExchange(cast("Any", line), "POST", "/", {}, True, False)
+    tap = Tap(exchange)
+    exchange.begin_stream(200, b"")
+    assert tap.send(b"data: 1\n\n") is False
+    line.is_congested = True
+    assert tap.send(b"data: 2\n\n") is True
+    assert tap.passing_line() is None
+    assert tap.sent == b"data: 1\n\ndata: 2\n\n"
+
+
+class SlowLine:
+    """A client's line that takes everything, and may say that it is too much."""
+
+    clock = SimpleNamespace(line=b"")
+    is_congested = False
+
+    def write(self, data: bytes) -> None:
+        pass
 
 
 def test_a_tier_that_hangs_or_fails_is_nothing_to_the_client(shadowed: Shadowed) -> None:
