@@ -79,7 +79,7 @@ class StreamRelay:
         self._has_begun = False  # the answer itself, of which the first token was noted
         self._has_sent = False  # a frame of the answer; comments while it waited do not count
         self._held = b""
-        self._line: ClientLine | None = None  # for frames that nothing is changed in
+        self._line: ClientLine | None = None  # for chunks with one frame; None: not yet, or never
         self._ending: bytes | None = None  # the stream's last frames, once they are in
         request.stream_usage = editor.usage
 

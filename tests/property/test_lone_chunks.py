@@ -49,17 +49,23 @@ def encode(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
-async def relay(reads: list[bytes]) -> tuple[bytes, bool]:
-    """Return what a step is given of these reads, and whether the connection can be used again.
-
-    Two chunks come before them, each a read of its own: then it is known where the parser stands.
-    """
+async def connect() -> EngineConnection:
+    """Return a connection whose reply's head is in."""
     loop = asyncio.get_running_loop()
     connection = EngineConnection(loop, cast("Any", _Endpoint(loop)))
     connection.connection_made(cast("Any", RecordingTransport()))
     head = connection.send(b"", b"")
     connection.data_received(_HEAD)
     await head
+    return connection
+
+
+async def relay(reads: list[bytes]) -> tuple[bytes, bool]:
+    """Return what a step is given of these reads, and whether the connection can be used again.
+
+    Two chunks come before them, each a read of its own: then it is known where the parser stands.
+    """
+    connection = await connect()
     got: list[bytes] = []
     reading = asyncio.ensure_future(connection.read_until(lambda data: got.append(data) or False))  # type: ignore[func-returns-value]
     for read in (encode(_FRAME), encode(_FRAME), *reads):
@@ -86,13 +92,7 @@ class _Stream:
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_an_idle_connection_holds_nothing_of_the_stream_before(is_cancelled: bool) -> None:
     """A pool keeps many for minutes: bodies of requests that have ended would stay with them."""
-    loop = asyncio.get_running_loop()
-    connection = EngineConnection(loop, cast("Any", _Endpoint(loop)))
-    connection.connection_made(cast("Any", RecordingTransport()))
-    head = connection.send(b"", b"")
-    connection.data_received(_HEAD)
-    await head
-    stream = _Stream()
+    connection, stream = await connect(), _Stream()
     gone = weakref.ref(stream)
     reading = asyncio.ensure_future(connection.read_until(stream.step, stream.pass_on))
     for read in (encode(_FRAME), encode(_FRAME), encode(_FRAME)):

@@ -76,6 +76,20 @@ class Times:
         return self.now
 
 
+@pytest.fixture
+def clock() -> Times:
+    return Times()
+
+
+@pytest.fixture
+async def timed_api(database_url: str, tmp_path: Path, clock: Times) -> AsyncIterator[ControlApi]:
+    """Yield the same, by the clock that the test moves."""
+    async with started(
+        database_url, state_dir=tmp_path / "state", alert_poll_ms=10**8, clock=clock
+    ) as api:
+        yield api
+
+
 def set_spent(database_url: str, budget: dict[str, Any], spent: str) -> None:
     execute(
         database_url,
@@ -236,69 +250,63 @@ async def test_what_was_crossed_at_a_windows_end_is_told_in_the_next_one(
 
 
 async def test_an_ended_window_is_judged_by_the_rules_that_it_ended_under(
-    database_url: str, tmp_path: Path, receiver: Receiver
+    timed_api: ControlApi, clock: Times, database_url: str, receiver: Receiver
 ) -> None:
     """Neither a smaller amount nor a webhook of today warns of yesterday; nor is a week ago news."""
-    clock = Times()
-    async with started(
-        database_url, state_dir=tmp_path / "state", alert_poll_ms=10**8, clock=clock
-    ) as api:
-        scopes = await make_scope(api)
-        lowered = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
-        silent = await api.post("/budgets", **body_of(scopes, name="silent"))
-        stale = await api.post("/budgets", **body_of(scopes, name="s", webhook_url=receiver.url))
-        end = datetime.fromisoformat(lowered["resets_at"])
-        set_spent(database_url, lowered, "7")
-        set_spent(database_url, silent, "20")
-        database = Database(database_url)
-        sender = AlertSender(database, clock=clock, poll_seconds=2.0)
-        clock.now = end + timedelta(minutes=1)
-        await api.http.patch(f"/budgets/{lowered['id']}", json={"amount": "5"})
-        await api.http.patch(f"/budgets/{silent['id']}", json={"webhook_url": receiver.url})
-        await sender.send_due()
-        for budget in (lowered, silent):
-            set_spent(database_url, {"id": budget["id"], "window_start": end}, "0.01")
-        await sender.send_due()
-        set_spent(database_url, stale, "10")
-        clock.now = end + timedelta(days=7)
-        await sender.send_due()
-        assert outbox(database_url) == []
-        # The same charges in the window that runs are told.
-        set_spent(database_url, {"id": lowered["id"], "window_start": end}, "4")
-        await sender.send_due()
-        assert [body["percent"] for _, body in receiver.taken] == [80]
-        await sender.close()
-        await database.close()
+    api = timed_api
+    scopes = await make_scope(api)
+    lowered = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+    silent = await api.post("/budgets", **body_of(scopes, name="silent"))
+    stale = await api.post("/budgets", **body_of(scopes, name="s", webhook_url=receiver.url))
+    end = datetime.fromisoformat(lowered["resets_at"])
+    set_spent(database_url, lowered, "7")
+    set_spent(database_url, silent, "20")
+    database = Database(database_url)
+    sender = AlertSender(database, clock=clock, poll_seconds=2.0)
+    clock.now = end + timedelta(minutes=1)
+    await api.http.patch(f"/budgets/{lowered['id']}", json={"amount": "5"})
+    await api.http.patch(f"/budgets/{silent['id']}", json={"webhook_url": receiver.url})
+    await sender.send_due()
+    for budget in (lowered, silent):
+        set_spent(database_url, {"id": budget["id"], "window_start": end}, "0.01")
+    await sender.send_due()
+    set_spent(database_url, stale, "10")
+    clock.now = end + timedelta(days=7)
+    await sender.send_due()
+    assert outbox(database_url) == []
+    # The same charges in the window that runs are told.
+    set_spent(database_url, {"id": lowered["id"], "window_start": end}, "4")
+    await sender.send_due()
+    assert [body["percent"] for _, body in receiver.taken] == [80]
+    await sender.close()
+    await database.close()
 
 
 async def test_what_a_window_earned_is_told_whatever_is_set_after_its_end(
-    database_url: str, tmp_path: Path, receiver: Receiver
+    timed_api: ControlApi, clock: Times, database_url: str, receiver: Receiver
 ) -> None:
     """Also where the receiver was away, and where a tool sets again what is set already."""
-    clock = Times()
-    async with started(
-        database_url, state_dir=tmp_path / "state", alert_poll_ms=10**8, clock=clock
-    ) as api:
-        scopes = await make_scope(api)
-        raised = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
-        same = await api.post("/budgets", **body_of(scopes, name="s", webhook_url=receiver.url))
-        end = datetime.fromisoformat(raised["resets_at"])
-        set_spent(database_url, raised, "11")
-        database = Database(database_url)
-        sender = AlertSender(database, clock=clock, poll_seconds=2.0)
-        receiver.status = 500
-        clock.now = end - timedelta(seconds=1)
-        await sender.send_due()
-        receiver.status = 204
-        clock.now = end + timedelta(seconds=1)
-        await api.http.patch(f"/budgets/{raised['id']}", json={"amount": "20"})
-        again = {"amount": "10", "warn_at": [100, 80], "webhook_url": receiver.url}
-        reply = await api.http.patch(f"/budgets/{same['id']}", json=again)
-        assert reply.status_code == 200
-        set_spent(database_url, same, "10")  # a charge of then that is stored only now
-        clock.now += timedelta(minutes=1)
-        await sender.send_due()
-        told = sorted((body["budget"]["id"], body["percent"]) for _, body in receiver.taken)
-        assert told == sorted((budget["id"], at) for budget in (raised, same) for at in (80, 100))
-        await sender.close()
-        await database.close()
+    api = timed_api
+    scopes = await make_scope(api)
+    raised = await api.post("/budgets", **body_of(scopes, webhook_url=receiver.url))
+    same = await api.post("/budgets", **body_of(scopes, name="s", webhook_url=receiver.url))
+    end = datetime.fromisoformat(raised["resets_at"])
+    set_spent(database_url, raised, "11")
+    database = Database(database_url)
+    sender = AlertSender(database, clock=clock, poll_seconds=2.0)
+    receiver.status = 500
+    clock.now = end - timedelta(seconds=1)
+    await sender.send_due()
+    receiver.status = 204
+    clock.now = end + timedelta(seconds=1)
+    await api.http.patch(f"/budgets/{raised['id']}", json={"amount": "20"})
+    again = {"amount": "10", "warn_at": [100, 80], "webhook_url": receiver.url}
+    reply = await api.http.patch(f"/budgets/{same['id']}", json=again)
+    assert reply.status_code == 200
+    set_spent(database_url, same, "10")  # a charge of then that is stored only now
+    clock.now += timedelta(minutes=1)
+    await sender.send_due()
+    told = sorted((body["budget"]["id"], body["percent"]) for _, body in receiver.taken)
+    assert told == sorted((budget["id"], at) for budget in (raised, same) for at in (80, 100))
+    await sender.close()
+    await database.close()

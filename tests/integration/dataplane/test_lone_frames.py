@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from billing.usage.event import RequestStatus
+from billing.usage.event import RequestStatus, TokenUsage
 from gateway.dataplane.stream_editor import StreamEditor
 from gateway.dataplane.stream_usage import StreamUsage
 from tests.factories.engine_replies import (
@@ -108,7 +108,7 @@ def test_an_error_behind_lone_frames_ends_the_stream_with_it(
     got = Streamed(plane)
     assert "out of memory" in got.error["message"]
     assert got.close.status is RequestStatus.TRUNCATED
-    assert got.close.usage.output_tokens in (None, 2, 3)  # the engine has counted nothing
+    assert got.close.usage == TokenUsage()  # the engine has counted nothing
 
 
 @pytest.mark.parametrize("is_finished", [True, False])

@@ -210,6 +210,25 @@ def test_a_shadowed_stream_waits_for_its_client() -> None:
     assert tap.sent == b"data: 1\n\ndata: 2\n\n"
 
 
+def test_only_known_ways_lead_past_a_tap() -> None:
+    """What an exchange learns to send with later must be seen, or be named here."""
+    offered = {name for name, member in vars(HttpExchange).items() if callable(member)}
+    public = {name for name in offered if not name.startswith("_")}
+    assert public - vars(Tap).keys() == {
+        "abandon",
+        "add_body",
+        "begin_stream",  # the head
+        "break_body",
+        "drained",
+        "end_body",
+        "leave",
+        "read_body",
+        "respond",  # a whole answer is kept where it is made
+        "resume",
+        "take_body",
+    }
+
+
 class SlowLine:
     """A client's line that takes everything, and may say that it is too much."""
 
