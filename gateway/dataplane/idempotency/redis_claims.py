@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from gateway.dataplane.idempotency.redis_ask import ask_twice
 from gateway.dataplane.idempotency.redis_items import CLAIM, MEMORY_KEY, entry_keys
 from gateway.dataplane.idempotency.store import OnceRequest
 
@@ -66,14 +67,11 @@ class ClaimSender:
                 await self._send(asked)
 
     async def _send(self, asked: list[_Asked]) -> None:
-        pipeline = self._client.pipeline(transaction=False)
-        for request, token, _ in asked:
-            owner = entry_keys(request.name, token).owner
-            pipeline.eval(CLAIM, 2, owner, MEMORY_KEY, token, request.digest, self._lease_ms)
         results: list[Any]
         try:
             async with asyncio.timeout(_ASK_SECONDS):
-                results = await pipeline.execute(raise_on_error=False)
+                # Who claims again what is already its own is told so.
+                results = await ask_twice(lambda: self._execute(asked))
         except (RedisError, OSError) as error:  # a timeout is an OSError
             results = [error] * len(asked)
         for (_, _, future), result in zip(asked, results, strict=True):
@@ -83,6 +81,13 @@ class ClaimSender:
                 future.set_exception(result)
             else:
                 future.set_result(_read(*result))
+
+    async def _execute(self, asked: list[_Asked]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for request, token, _ in asked:
+            owner = entry_keys(request.name, token).owner
+            pipeline.eval(CLAIM, 2, owner, MEMORY_KEY, token, request.digest, self._lease_ms)
+        return await pipeline.execute(raise_on_error=False)
 
 
 def _read(owner: bytes, digest: bytes, memory: bytes) -> Answer:

@@ -110,13 +110,14 @@ class PublishedEntry:
         elif self.end is not None:
             state, seconds = "freed", _ENDED_SECONDS
         sealed: list[bytes | str | int] = []
+        place = self._items
         for item in items:
             sealed.append(self._seal.close(item, self._items))
             self._items += 1
             await asyncio.sleep(0)  # a large reply takes several; others go on between
         digest = self._request.digest if self._is_put_back else b""
         self._is_put_back = False
-        return [self.token, state, int(seconds * 1000), digest, *sealed]
+        return [self.token, state, int(seconds * 1000), digest, place, *sealed]
 
     def put_back(self) -> None:
         """Have all of it published anew, and the key taken again if nobody else has it by now.

@@ -57,7 +57,8 @@ redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'digest', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {{ARGV[1], ARGV[2], memory}}
 """
-# Answers 1; 0: another has the key; -1: it is gone. With a digest it is taken anew by the same run.
+# Answers 1; 0: another has the key; -1: it is gone, or items before these are. With a digest it is taken
+# anew by the same run. May be sent twice: items have places, and what is there already stays as it is.
 PUBLISH = f"""
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner ~= ARGV[1] then
@@ -66,7 +67,9 @@ if owner ~= ARGV[1] then
   if ARGV[4] == '' or (owner and owner > ARGV[1]) then return -1 end
   redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'digest', ARGV[4])
 end
-for number = 5, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[number]) end
+local known = redis.call('LLEN', KEYS[2]) - tonumber(ARGV[5])
+if known < 0 then return -1 end
+for number = 6 + known, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[number]) end
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 if ARGV[2] == 'freed' then
   redis.call('DEL', KEYS[1])

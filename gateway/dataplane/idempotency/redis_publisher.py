@@ -21,6 +21,7 @@ from redis.exceptions import MovedError, RedisError
 
 from gateway.dataplane.idempotency.local_store import LocalEntry, LocalStore
 from gateway.dataplane.idempotency.recording import End
+from gateway.dataplane.idempotency.redis_ask import ask_twice
 from gateway.dataplane.idempotency.redis_entry import PublishedEntry
 from gateway.dataplane.idempotency.redis_items import DROP, MEMORY_KEY, PUBLISH, entry_keys
 from gateway.dataplane.idempotency.store import IdempotencyLimits, OnceRequest
@@ -135,7 +136,7 @@ class RedisPublisher:
         self._look_at = now + _LOOK_SECONDS
         try:
             async with asyncio.timeout(_LOOK_TIMEOUT_SECONDS):
-                memory: Any = await self._client.get(MEMORY_KEY)
+                memory: Any = await ask_twice(self._read_memory)
         except (RedisError, OSError, TimeoutError):
             self._lose()
             return
@@ -144,6 +145,9 @@ class RedisPublisher:
             for entry in list(self._owned):
                 entry.put_back()
         self._note_memory(memory)
+
+    async def _read_memory(self) -> Any:
+        return await self._client.get(MEMORY_KEY)
 
     def _note_memory(self, memory: bytes | None) -> None:
         """Have all entries asked for where Redis may have forgotten them."""
@@ -156,15 +160,21 @@ class RedisPublisher:
         self._is_away()
 
     async def _send(self, entries: list[PublishedEntry]) -> None:
-        pipeline = self._client.pipeline(transaction=False)
-        ends = []
+        ends, sent = [], []
         for entry in entries:
             ends.append(entry.end)  # as it is sent; it may come while the pipeline is under way
-            pipeline.eval(PUBLISH, 2, entry.keys.owner, entry.keys.reply, *await entry.take())
+            sent.append((entry.keys.owner, entry.keys.reply, *await entry.take()))
+
+        async def publish() -> list[Any]:
+            pipeline = self._client.pipeline(transaction=False)
+            for each in sent:
+                pipeline.eval(PUBLISH, 2, *each)
+            return await pipeline.execute(raise_on_error=False)
+
         results: list[Any]
         try:
             async with asyncio.timeout(_SEND_SECONDS):
-                results = await pipeline.execute(raise_on_error=False)
+                results = await ask_twice(publish)
         except (RedisError, OSError, TimeoutError):
             results = []
         if not results or any(isinstance(result, MovedError) for result in results):
@@ -198,8 +208,12 @@ class RedisPublisher:
 
     async def _drop(self, name: str, token: str) -> None:
         keys = entry_keys(name, token)
-        with contextlib.suppress(RedisError, OSError):  # its time will end it
+
+        async def drop() -> None:
             await self._client.eval(DROP, 2, keys.owner, keys.reply, token)
+
+        with contextlib.suppress(RedisError, OSError):  # its time will end it
+            await ask_twice(drop)
 
 
 def _settle_ended(entries: list[PublishedEntry]) -> None:
