@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gateway.dataplane.queue_drain import DrainRate
+from gateway.dataplane.queue_drain import DrainRate, SlotSpeed
 from gateway.dataplane.queue_order import MIN_COST, FairOrder
 from gateway.dataplane.queue_places import RoutePlaces
 from gateway.dataplane.queue_slot import QueueFullError, QueueTimeoutError, Slot, Waiter
@@ -25,9 +25,9 @@ class FairQueue:
         self._order: FairOrder[Waiter] = FairOrder()
         self._places: dict[str, RoutePlaces[Waiter]] = {}  # of the routes with somebody waiting
         self._drain = DrainRate()
+        self._speed = SlotSpeed()  # of real costs
         self._capacity = _checked(capacity)
         self._running: set[Slot] = set()
-        self.served_cost = 0.0  # real where it was told, else estimated
 
     @property
     def capacity(self) -> int | None:
@@ -124,12 +124,17 @@ class FairQueue:
 
     def take_back(self, slot: Slot, actual_cost: float | None) -> None:
         """Take a slot back from who ran in it (``Slot.leave``)."""
+        now = self._loop.time()
+        held = now - slot.entered_at
         if self._capacity is not None:  # else nobody ever asks
-            now = self._loop.time()
-            self._drain.record(max(slot.cost, MIN_COST), now - slot.entered_at, now)
-        self.served_cost += slot.cost if actual_cost is None else actual_cost
+            self._drain.record(max(slot.cost, MIN_COST), held, now)
+            if actual_cost is not None:
+                self._speed.record(actual_cost, held, now)
         if slot.ticket is not None:
-            self._order.correct(slot.ticket, actual_cost)
+            if actual_cost is not None:
+                self._order.correct(slot.ticket, actual_cost)
+            else:  # cut off, or failed: the time that it held its slot tells
+                self._order.correct_unknown(slot.ticket, held * self._speed.per_second)
         self._running.discard(slot)
         if self._order.waiting:
             self._fill()

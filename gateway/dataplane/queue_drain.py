@@ -35,13 +35,8 @@ class Running(Protocol):
         """Since when it runs, by the loop's clock."""
 
 
-class DrainRate:
-    """Estimated cost served for each second that a slot was held, exponentially averaged.
-
-    Times the number of slots that is the drain while all are taken, whether or not they were when
-    it was measured. Estimates are compared with estimates: what waits is estimated in the same way,
-    so an error that all have in common does not matter.
-    """
+class SlotSpeed:
+    """Cost served for each second that a slot was held, exponentially averaged."""
 
     __slots__ = ("_cost", "_held_seconds", "_measured_at")
 
@@ -51,11 +46,39 @@ class DrainRate:
         self._measured_at = 0.0
 
     def record(self, cost: float, held_seconds: float, at: float) -> None:
-        """Count one that was served: its estimated cost, and how long it held its slot."""
+        """Count one that was served: what it cost, and how long it held its slot."""
         fade = math.exp(min(0.0, self._measured_at - at) / _MEMORY_SECONDS)
         self._cost = self._cost * fade + cost
         self._held_seconds = self._held_seconds * fade + held_seconds
         self._measured_at = at
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether one was served that held its slot for a time."""
+        return self._held_seconds > 0.0
+
+    @property
+    def per_second(self) -> float:
+        """What a slot serves in a second; an assumption until something was measured."""
+        return self._cost / self._held_seconds if self.is_measured else _ASSUMED_PER_SECOND
+
+
+class DrainRate:
+    """How fast estimated cost is served.
+
+    Times the number of slots that is the drain while all are taken, whether or not they were when
+    it was measured. Estimates are compared with estimates: what waits is estimated in the same way,
+    so an error that all have in common does not matter.
+    """
+
+    __slots__ = ("_speed",)
+
+    def __init__(self) -> None:
+        self._speed = SlotSpeed()
+
+    def record(self, cost: float, held_seconds: float, at: float) -> None:
+        """Count one that was served, by its estimated cost."""
+        self._speed.record(cost, held_seconds, at)
 
     def retry_after_seconds(
         self, ahead: float, running: Collection[Running], *, slots: int, now: float
@@ -65,8 +88,7 @@ class DrainRate:
         ``slots`` run at a time; more may run, since their number was lowered. At least a second, at
         most an hour.
         """
-        is_measured = self._held_seconds > 0.0
-        speed = self._cost / self._held_seconds if is_measured else _ASSUMED_PER_SECOND
+        speed = self._speed.per_second
         step = max(1, -(-len(running) // _MOST_LOOKED_AT))
         lefts: list[float] = []
         taken = 0.0
@@ -83,7 +105,7 @@ class DrainRate:
             lefts = lefts[min(-free // step, len(lefts) - 1) :]
         lefts[:0] = [0.0] * -(-free // step)
         seconds = _fill_up(lefts, work)
-        if not is_measured:
+        if not self._speed.is_measured:
             seconds = min(seconds, _MAX_ASSUMED_SECONDS)
         return min(max(seconds, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
 

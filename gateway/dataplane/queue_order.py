@@ -127,22 +127,32 @@ class FairOrder(Generic[ItemT]):
                 if weight != flow.weight:
                     lane.set_weight(flow, weight)
 
-    def correct(self, ticket: Ticket[ItemT], actual_cost: float | None) -> None:
+    def correct(self, ticket: Ticket[ItemT], actual_cost: float) -> None:
         """Charge what one that was taken really cost, instead of the estimate; once.
 
-        None: nobody knows. A refund reaches back to where the organization began to wait, and not
-        behind that: it was overcharged while it waited, and must not gain from the time before.
+        A refund reaches back to where the organization began to wait, and not behind that: it was
+        overcharged while it waited, and must not gain from the time before.
         """
         flow, ratio = ticket.flow, ticket.flow.ratio
         charged = flow.running_cost * ratio.value
         flow.running_cost -= ticket.cost
-        if actual_cost is None:
-            return
         actual_cost = max(actual_cost, MIN_COST)
         ticket.lane.ratio.learn(actual_cost, ticket.cost)
         ratio.learn(actual_cost, ticket.cost)
         if ticket.period == self._period:  # else that account is closed
             ticket.lane.recharge(flow, actual_cost + flow.running_cost * ratio.value - charged)
+
+    def correct_unknown(self, ticket: Ticket[ItemT], likely_cost: float) -> None:
+        """Charge ``likely_cost`` for one whose real cost nobody knows, and learn nothing from it.
+
+        Such a one was cut off or has failed, so it did not take more than was charged for all of it.
+        """
+        flow = ticket.flow
+        charged = ticket.cost * flow.ratio.value
+        flow.running_cost -= ticket.cost
+        if ticket.period == self._period:
+            likely_cost = min(max(likely_cost, MIN_COST), charged)
+            ticket.lane.recharge(flow, likely_cost - charged)
 
     def refund(self, ticket: Ticket[ItemT]) -> None:
         """Give back the charge of one that was taken and never ran; nothing is learned from it."""

@@ -59,7 +59,7 @@ class Slot:
         """Let the next one run. A second call does nothing.
 
         ``actual_cost`` puts the organization's account right, in the units of the estimate; None:
-        the estimate was right as far as anybody knows.
+        nobody knows it, and the time that the slot was held tells.
         """
         queue, self._queue = self._queue, None
         if queue is not None:

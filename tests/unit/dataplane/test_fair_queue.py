@@ -271,13 +271,42 @@ def test_interactive_does_not_wait_for_all_of_batch(loop: SteppedLoop) -> None:
     assert rig.queue.retry_after_seconds(BATCH) == pytest.approx(520.0 + spare)
 
 
-def test_served_cost_is_the_real_one(loop: SteppedLoop) -> None:
-    rig = Rig(loop, capacity=None)
-    rig.hold(10.0).leave(4.0)
-    rig.hold(10.0).leave()
-    rig.hold(10.0).withdraw()
-    assert rig.queue.served_cost == 14.0
-    assert rig.queue.running == 0
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_what_was_cut_off_is_charged_by_its_time(loop: SteppedLoop, *, is_measured: bool) -> None:
+    """An answer in one piece tells nothing when it is cut: not all that was guessed is charged."""
+    rig = Rig(loop)
+    slot = rig.hold(100.0)
+    tasks = {
+        name: [rig.wait(rig.enter(name, cost=1000.0, deadline_seconds=1e6)) for _ in range(20)]
+        for name in ("cut", "whole")
+    }
+    loop.advance(2.0)
+    slot.leave(100.0 if is_measured else None)  # 50 a second, which is what is assumed, too
+    held = {"cut": 1.0, "whole": 10.0}
+    spent = dict.fromkeys(tasks, 0.0)
+    for _ in range(22):
+        loop.settle()
+        [(name, task)] = [(name, each[0]) for name, each in tasks.items() if each[0].done()]
+        del tasks[name][0]
+        loop.advance(held[name])
+        spent[name] += held[name]
+        task.result().leave(500.0 if name == "whole" else None)
+    assert abs(spent["cut"] - spent["whole"]) <= 10.0
+
+
+def test_what_was_cut_off_costs_no_more_than_its_estimate(loop: SteppedLoop) -> None:
+    rig = Rig(loop)
+    slot = rig.hold()
+    first, *_ = [rig.wait(rig.enter("stuck", deadline_seconds=1e6)) for _ in range(3)]
+    others = [rig.wait(rig.enter("other", deadline_seconds=1e6)) for _ in range(3)]
+    slot.leave(10.0)
+    loop.settle()
+    loop.advance(600.0)
+    first.result().leave()  # its engine had died
+    loop.settle()
+    others[0].result().leave(10.0)
+    loop.settle()
+    assert [task.done() for task in others] == [True, False, False]  # in turns, as before
 
 
 @settings(deadline=None)
