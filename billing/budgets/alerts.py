@@ -41,8 +41,9 @@ WHERE b.webhook_url IS NOT NULL AND s.spent > 0 AND s.spent * 100 >= b.amount * 
 """
 
 _NOTE = """
-INSERT INTO budget_alerts (id, budget_id, window_start, percent, created_at, next_attempt_at)
-SELECT :id, b.id, :window_start, :percent, :now, :now FROM budgets b WHERE b.id = :budget_id
+INSERT INTO budget_alerts
+    (id, budget_id, window_start, percent, amount, created_at, next_attempt_at)
+SELECT :id, b.id, :window_start, :percent, b.amount, :now, :now FROM budgets b WHERE b.id = :budget_id
 ON CONFLICT (budget_id, window_start, percent) DO NOTHING
 """
 
@@ -65,7 +66,7 @@ WITH due AS (
     FROM due WHERE a.id = due.id RETURNING a.*
 )
 SELECT t.id, t.window_start, t.percent, t.attempts, b.id AS budget_id, b.name, b.scope,
-    b.scope_id, b.window_kind, b.amount, b.currency, b.is_hard, b.webhook_url,
+    b.scope_id, b.window_kind, t.amount, b.currency, b.is_hard, b.webhook_url,
     coalesce(s.spent, 0) AS spent
 FROM taken t
 JOIN budgets b ON b.id = t.budget_id

@@ -99,6 +99,7 @@ class BudgetAlert(Base):
     budget_id: Mapped[str] = mapped_column(Text, ForeignKey("budgets.id", ondelete="CASCADE"))
     window_start: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     percent: Mapped[int] = mapped_column(SmallInteger)
+    amount: Mapped[Decimal] = mapped_column(Numeric)  # the budget's, when it was crossed
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     next_attempt_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))

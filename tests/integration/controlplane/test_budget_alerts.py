@@ -308,5 +308,6 @@ async def test_what_a_window_earned_is_told_whatever_is_set_after_its_end(
     await sender.send_due()
     told = sorted((body["budget"]["id"], body["percent"]) for _, body in receiver.taken)
     assert told == sorted((budget["id"], at) for budget in (raised, same) for at in (80, 100))
+    assert {body["budget"]["amount"] for _, body in receiver.taken} == {"10"}  # not the 20 of today
     await sender.close()
     await database.close()
