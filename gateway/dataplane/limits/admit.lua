@@ -41,6 +41,9 @@ if buckets > 0 then
     local room = -1
     if amount > 0 then
       room = amount * (1 + TOLERANCE)
+      if not is_ready then
+        room = room * plan[#plan] -- the rest may be used by who has not written back
+      end
     end
     if level + cost > room then
       is_admitted = false
@@ -86,6 +89,9 @@ for i = 1, buckets do
   if is_admitted then
     levels[i] = levels[i] + costs[plan[at + 3]]
     store(key, levels[i], now_us, amount, period_us)
+    if not is_ready then
+      note_since(key, costs[plan[at + 3]])
+    end
   elseif stored[i][4] and (stored[i][2] > now_us or stored[i][3] ~= amount) then
     -- The clock stepped back: waiting counts from now on. Or the amount changed: so does the time
     -- that it takes to drain.

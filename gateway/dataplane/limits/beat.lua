@@ -34,6 +34,7 @@ end
 local living = redis.call('ZCARD', KEYS[2])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'at_us', 'expected')
 if state[1] ~= '1' then
+  redis.call('HSET', KEYS[1], 'known:' .. JOURNAL, '1') -- its levels are in what is stored
   living = 0 -- those that have joined since the server was new
   for _, journal in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
     living = living + redis.call('HEXISTS', KEYS[1], journal)
@@ -41,6 +42,12 @@ if state[1] ~= '1' then
   if living >= tonumber(state[3]) or now_us >= tonumber(state[2]) + tonumber(ARGV[5]) then
     redis.call('HSET', KEYS[1], 'ready', '1')
     state[1] = '1'
+    for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+      local kind = string.sub(field, 1, 6)
+      if kind == 'since:' or kind == 'known:' then
+        redis.call('HDEL', KEYS[1], field)
+      end
+    end
   end
 end
 local dead = redis.call('HGETALL', KEYS[3])

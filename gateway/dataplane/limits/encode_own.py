@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import WindowState
     from gateway.dataplane.limits.resolved_plan import LimitBucket
 
+_RECENT_US = 10_000_000  # twice as long as a server waits for who has not written back
 _CHUNK = 100  # keys or requests in one call: none may keep the server from others for long
 
 One = TypeVar("One")
@@ -62,9 +63,17 @@ def money_calls(
 def level_calls(
     scripts: RedisScripts, buckets: Iterable[LimitBucket], *, now_us: int, monotonic_us: int
 ) -> Iterator[bytes]:
-    """Yield the calls that raise buckets to the levels that this worker remembers."""
-    used = [(bucket, bucket.level_at(monotonic_us)) for bucket in buckets]
-    for some in chunks([(bucket, level) for bucket, level in used if level > 0.0]):
+    """Yield the calls that raise buckets to the levels that this worker remembers.
+
+    Also those that have become empty within the time for which others may have been missed: what
+    came after is put on top of what they held then.
+    """
+    used = [
+        (bucket, bucket.sunk_level_at(monotonic_us))
+        for bucket in buckets
+        if bucket.level_at(monotonic_us - _RECENT_US) > 0.0
+    ]
+    for some in chunks(used):
         arguments: list[bytes] = []
         for bucket, level in some:
             arguments += (

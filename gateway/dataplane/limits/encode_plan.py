@@ -3,8 +3,8 @@
 The plan's numbers go as one MessagePack array: three counts (buckets, leases, budgets); for each
 bucket amount, period and metric; for each lease its amount, and ours while not every worker has
 written back; for each budget amount, 1 if hard, the most that may be ours in that time, the feed's
-version and sum, and when the hash expires. Money is in billionths, times are microseconds, the last
-milliseconds.
+version and sum, and when the hash expires; at last the part of each bucket that is given in that time.
+Money is in billionths, times are microseconds, the last milliseconds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class EncodedPlan:
         version: int,
         now_us: int,
         share: float,
+        is_to_wait: bool,
     ) -> None:
+        """``is_to_wait``: buckets give nothing until every worker has written back."""
         self.plan = plan
         self.windows = windows
         self.stamp = stamp
@@ -85,7 +87,11 @@ class EncodedPlan:
             *(lease_key(lease.limit.id) for lease in plan.leases),
             *(window_key(w.owner.budget.id, w.start_us) for w in windows),
         )
-        numbers = (_encode(plan, windows, version=version, now_us=now_us, share=share),)
+        numbers = (
+            _encode(
+                plan, windows, version=version, now_us=now_us, share=share, is_to_wait=is_to_wait
+            ),
+        )
         doubles = len(plan.buckets) + len(plan.leases) + 2 * len(windows)
         self.answer = struct.Struct(f"<{doubles}d")
         self._admit = scripts.head("admit", keys, numbers, 3)
@@ -140,8 +146,9 @@ def _encode(
     version: int,
     now_us: int,
     share: float,
+    is_to_wait: bool,
 ) -> bytes:
-    numbers = [len(plan.buckets), len(plan.leases), len(windows)]
+    numbers: list[float] = [len(plan.buckets), len(plan.leases), len(windows)]
     for bucket in plan.buckets:
         numbers += (bucket.limit.amount, bucket.limit.per_seconds * 1_000_000, bucket.metric)
     for lease in plan.leases:
@@ -153,4 +160,6 @@ def _encode(
             cap = max(0, window.own + window.allowance - window.taken)
         numbers += (window.amount, int(window.owner.is_hard), cap)
         numbers += (version, window.spent, expires_at_ms(window, now_us))
+    # After an outage half of it: each has decided alone, and what they know is no sum.
+    numbers.append(0.0 if is_to_wait else 0.5)
     return msgspec.msgpack.encode(numbers)

@@ -109,7 +109,8 @@ def refused_elsewhere(
     """Return the outcome for a claim that Redis refused.
 
     What this worker knows of the money may be newer by what is on its way; and while not every
-    worker has written back, only a share was ours: if nothing strikes any more, it was that.
+    worker has written back, not all of a bucket and a share of the rest were ours: if nothing
+    strikes any more, it was that.
     """
     outcome = refused(
         claim, plan, windows, held=held, levels=levels, counts=counts, wall_us=wall_us
@@ -118,7 +119,15 @@ def refused_elsewhere(
         return outcome
     requests, tokens = standings(plan, levels)
     hard = next((window for window in windows if window.is_hard), None)
-    if hard is not None:
+    if plan.buckets:
+        bucket = plan.buckets[0]
+        refusal = Refusal(
+            limit=bucket.limit,
+            retry_after_ms=SHARE_WAIT_MS,
+            requested=_costs(claim)[bucket.metric],
+            is_share=True,
+        )
+    elif hard is not None:
         refusal = Refusal(
             budget=hard.owner.budget,
             retry_after_ms=SHARE_WAIT_MS,

@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from gateway.dataplane.limits.own_part import OwnPart
 
 PROBE_SECONDS = 1.0
-BEAT_SECONDS = 2.0
-LEASE_BEATS = 5  # leases are renewed with every fifth beat
+BEAT_SECONDS = 0.5  # so soon also an idle worker sees that Redis has lost its memory
+MONEY_BEATS, LEASE_BEATS = (
+    4,
+    20,
+)  # with so many beats one's money is written, and leases are renewed
 HEARTBEAT_US = 15_000_000
 GRACE_US = 5_000_000
 WAIT_SECONDS = 0.05  # between two tries for money that others have to write back first
@@ -90,8 +93,10 @@ class Membership:
         self.is_ready = False  # every worker has written back what is its own
         self._run_id = b"unknown"
         self._is_away = False  # and that has been logged
-        self._is_moved = False  # another node has what this connection was for
-        self._followed_at = -math.inf  # when such a move was followed last
+        self._is_lost = (
+            False  # just now, perhaps only the connection: ended, or for keys that have moved
+        )
+        self._retried_at = -math.inf  # when one was tried again without a pause
         self._wake = asyncio.Event()
         self._tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -126,7 +131,9 @@ class Membership:
             return
         if self.is_ready:
             self.is_ready = False
-            self._book.counters.split_money(0.0)  # claims on money wait, some milliseconds mostly
+            self._book.counters.split_money(
+                0.0
+            )  # claims on money wait, half a second at most mostly
         _LOG.warning("limits: Redis does not know this worker any more; writing back what is ours")
         self._join(self.connection)
         self._wake.set()
@@ -150,16 +157,16 @@ class Membership:
                 self._say_away(str(error))
             finally:
                 self._tried.set()
-            if not self._is_to_follow_at_once():
+            if not self._is_to_try_at_once():
                 await asyncio.sleep(PROBE_SECONDS)
 
-    def _is_to_follow_at_once(self) -> bool:
-        """Tell whether our keys have only moved; of nodes that send us round, once a second."""
-        is_moved, self._is_moved = self._is_moved, False
+    def _is_to_try_at_once(self) -> bool:
+        """Tell whether only the connection may be gone; of servers that end each, once a second."""
+        is_lost, self._is_lost = self._is_lost, False
         now = asyncio.get_running_loop().time()
-        if not is_moved or now - self._followed_at < PROBE_SECONDS:
+        if not is_lost or now - self._retried_at < PROBE_SECONDS:
             return False
-        self._followed_at = now
+        self._retried_at = now
         return True
 
     async def _connect(self) -> RespConnection:
@@ -250,7 +257,7 @@ class Membership:
             else:
                 self.on_word(self._scripts.epoch, reply)
             beats += 1
-            if self.is_ready:
+            if self.is_ready and beats % MONEY_BEATS == 0:
                 self._book.counters.turn_peaks()
                 for payload in self._own.own_money():
                     self.queue(connection, payload)
@@ -273,7 +280,7 @@ class Membership:
     def _on_lost(self, reason: str) -> None:
         self._wake.set()
         if self.connection is not None:
-            self._is_moved = reason.startswith("MOVED ")
+            self._is_lost = True
             self._own.remember()
             self.connection = None
             self._go_alone()

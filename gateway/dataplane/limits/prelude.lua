@@ -1,8 +1,10 @@
 -- Before each script here. The arithmetic is that of token_bucket.py, operation by operation.
 --
 -- KEYS[1] is always the state hash: `gen` (the server's run id), `at_us`, `expected`, `ready`, `seen_us`
--- (the latest heartbeat), and for each worker's journal id the epoch of its connection. Money is summed as doubles: exact up to
--- 2^53 billionths; what is stored is added as 64-bit integers.
+-- (the latest heartbeat), and for each worker's journal id the epoch of its connection. Until it is ready:
+-- `since:` and a bucket's key, what was admitted since it began; `known:` and a worker's journal id, that
+-- its levels are written back. Money is summed as doubles: exact up to 2^53 billionths; what is stored is
+-- added as 64-bit integers.
 
 local JOURNAL, EPOCH = ARGV[1], ARGV[2]
 local TOLERANCE = 1e-9
@@ -53,6 +55,12 @@ local function store(key, level, at_us, amount, period_us)
     ttl_ms = ttl_ms + 3600000
   end
   redis.call('SET', key, struct.pack('<ddd', level, at_us, amount), 'PX', ttl_ms)
+end
+
+-- Note what raised (or, negative, lowered) a bucket while not everybody has written back its level: who
+-- joins later remembers one without it.
+local function note_since(key, change)
+  redis.call('HINCRBYFLOAT', KEYS[1], 'since:' .. key, string.format('%.17g', change))
 end
 
 -- Return what is used of a window as a table: others, mine, used, and what the hash has.

@@ -142,6 +142,7 @@ class RedisLimiter:
             version=self._own.version,
             now_us=self._now_us() or self._wall_us(),
             share=self._membership.share,
+            is_to_wait=self._book.counters.money_share == 0.0,
         )
         return calls
 

@@ -5,7 +5,8 @@
 --          for each budget what this worker has charged and not seen posted (absolute)
 -- ARGV[5]: request id
 
-if is_stale() then
+local state = redis.call('HMGET', KEYS[1], JOURNAL, 'ready')
+if state[1] ~= EPOCH then
   return 'STALE'
 end
 local plan = cmsgpack.unpack(ARGV[3])
@@ -25,6 +26,9 @@ for i = 1, buckets do
       level = 0
     end
     store(KEYS[2 + i], level, now_us, amount, period_us)
+    if state[2] ~= '1' then
+      note_since(KEYS[2 + i], correction)
+    end
   end
   at = at + 3
 end

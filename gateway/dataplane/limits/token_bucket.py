@@ -58,11 +58,15 @@ class TokenBucket:
 
     def level_at(self, now_us: int) -> float:
         """Return the level at ``now_us``; a clock that stepped back drains nothing."""
+        level = self.sunk_level_at(now_us)
+        return level if level > 0.0 else 0.0
+
+    def sunk_level_at(self, now_us: int) -> float:
+        """Return the level as if it could fall below 0: how much may come without having been felt."""
         elapsed_us = now_us - self.at_us
         if elapsed_us <= 0:
             return self.level
-        level = self.level - elapsed_us * self.amount / self.period_us
-        return level if level > 0.0 else 0.0
+        return self.level - elapsed_us * self.amount / self.period_us
 
     def has_room(self, level: float, cost: int) -> bool:
         """Tell whether ``cost`` is admitted at ``level``."""

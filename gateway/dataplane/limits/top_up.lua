@@ -43,6 +43,9 @@ for i = 1, buckets do
     local amount, period_us = plan[at + 1], plan[at + 2]
     local level = drained(redis.call('GET', KEYS[2 + i]), amount, period_us, now_us)
     store(KEYS[2 + i], level + output, now_us, amount, period_us)
+    if not is_ready then
+      note_since(KEYS[2 + i], output)
+    end
   end
   at = at + 3
 end

@@ -65,7 +65,8 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     resets_at_us: int | None = None  # a budget: the end of its window; None for lifetime
     held: int = 0  # of the budget, by running requests: nano
     is_held: bool = False  # there was room but for that
-    is_share: bool = False  # of a budget: there was room, but not in this process's share of it
+    # There was room, but not in this process's share of it, or not before others have written back.
+    is_share: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

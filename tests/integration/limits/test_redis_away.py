@@ -249,3 +249,25 @@ async def test_answers_behind_the_one_that_ends_a_connection_are_nobodys(
     await until(lambda: len(answers) == 5)
     assert answers == [(0, b"PONG"), *((number, None) for number in range(1, 5))]
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_connection_that_was_cut_is_made_again_at_once(
+    mortal_valkey: MortalValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is there: not a second alone for it; of a server that ends each, only once."""
+    monkeypatch.setattr("gateway.dataplane.limits.membership.PROBE_SECONDS", 3600.0)
+    limiters = await start(mortal_valkey.url, 2)
+    plan = make_plan(make_limit("requests", 4, 86_400))
+    assert (await limiters[0].admit(claim_on(plan))).refusal is None
+    with redis.Redis.from_url(mortal_valkey.url) as store:
+        before = [limiter.find_connection() for limiter in limiters]
+        store.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: all(connection.is_lost for connection in before if connection))
+        await until_ready(*limiters)
+        admitted = [(await limiters[1].admit(claim_on(plan))).refusal is None for _ in range(5)]
+        assert admitted == [True, True, True, False, False]
+        store.client_kill_filter(_type="normal", skipme=True)
+    await until_alone(*limiters)
+    await asyncio.sleep(0.1)
+    assert not any(limiter.is_shared for limiter in limiters)
+    await close(limiters)

@@ -119,7 +119,7 @@ async def test_a_moved_slot_is_followed_at_once(
         assert node.hget("{forebay}:state", "jrn_0") is not None
     membership = limiter._membership
     membership.fail("MOVED 1 127.0.0.1:1")
-    assert not membership._is_to_follow_at_once()
+    assert not membership._is_to_try_at_once()
     await limiter.close()
 
 
