@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.admission.claims import BUDGETS, LIMITS, PLAN, PRICE, make_claim
 from benchmarks.admission.settled_collector import settled_collector
 from billing.usage.event import RequestStatus, TokenUsage
-from gateway.dataplane.estimate import Estimator, Guess
+from gateway.dataplane.estimate import Estimator, make_guess
 from gateway.dataplane.limits.local_limiter import LocalLimiter
 from gateway.dataplane.reservation import make_reservation
 from gateway.openai_schema.requests import ChatCompletionRequest
@@ -42,7 +42,7 @@ def measure(rounds: int) -> InProcess:
     estimator = Estimator()
 
     def admit_whole(number: int) -> None:
-        guess = Guess(estimator.kind_of("key_1", "route_1"), request, _BODY)
+        guess = make_guess(estimator.kind_of("key_1", "route_1"), request, _BODY)
         now_us = time.time_ns() // 1000
         reservation = make_reservation(limiter, PLAN, guess, PRICE, "req", now_us, False)
         reservation.ask()

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from routing.picker import Decision
     from routing.types import RequestShape
 
+_COMPLETED = RequestStatus.COMPLETED  # looking it up in its class costs as much as a comparison
+
 
 class ActiveRequest(msgspec.Struct, eq=False):
     """The state of a request between admission and settlement.
@@ -127,10 +129,11 @@ class ActiveRequest(msgspec.Struct, eq=False):
                 error_code=self.error_code,
             )
         )
-        if self.reservation is not None:
-            point = self.journal.point if self.reservation.is_sent else None
-            self.reservation.settle(self.status, self.usage, point)
-        if self.guess is not None and self.status is RequestStatus.COMPLETED:
+        reservation = self.reservation
+        if reservation is not None:
+            point = self.journal.point if reservation.is_sent else None
+            reservation.settle(self.status, self.usage, point)
+        if self.guess is not None and self.status is _COMPLETED:
             self.guess.learn(self.usage)
         if self.counts is not None:
             self.counts.settled(self)

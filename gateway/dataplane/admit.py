@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from billing.usage.event import OpenRecord, RequestIdentity
 from billing.usage.journal import JournalUnavailableError
 from gateway.dataplane.active_request import ActiveRequest
-from gateway.dataplane.estimate import Guess
+from gateway.dataplane.estimate import make_guess
 from gateway.dataplane.reservation import make_reservation
 from gateway.errors import UnavailableError
 
@@ -53,7 +53,9 @@ async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> A
     plan = plane.plan_of(caller, route)
     reservation = guess = None
     if plan is not None or route.queue is not None:
-        guess = Guess(plane.estimator.kind_of(caller.lineage, route.route.id), wanted, arrival.body)
+        guess = make_guess(
+            plane.estimator.kind_of(caller.lineage, route.route.id), wanted, arrival.body
+        )
         if plan is not None:
             reservation = make_reservation(
                 plane.limiter,

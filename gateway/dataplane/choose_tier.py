@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from billing.usage.event import TierDecision
 from gateway.dataplane.choose_route import is_allowed
-from gateway.dataplane.estimate import Guess
+from gateway.dataplane.estimate import make_guess
 from gateway.dataplane.read_conversation import Conversation, read_conversation
 from gateway.dataplane.request_shape import demands_of, names_session, session_name
 from gateway.errors import InvalidRequestError, shorten
@@ -147,7 +147,7 @@ class _Choice:
         plan = plane.plan_of(caller, arrival.route)
         has_budgets = plan is not None and bool(plan.budgets)
         kind = plane.estimator.kind_of(caller.lineage, routes[wanted.tier].route.id)
-        guess = Guess(kind, arrival.wanted, arrival.body)
+        guess = make_guess(kind, arrival.wanted, arrival.body)
         demands = demands_of(arrival, guess, [route.fleet for route in routes])
         now = plane.loop.time()
         obstacles: list[TierReason | None] = []

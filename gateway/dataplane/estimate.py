@@ -21,6 +21,8 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import CompletionRequest
 
@@ -138,50 +140,22 @@ class Estimator:
         return kind
 
 
-class Guess:
-    """What one request is expected to take, and what is needed to learn from it."""
+class Guess(msgspec.Struct, gc=False):
+    """What one request is expected to take, and what is needed to learn from it.
 
-    __slots__ = (
-        "_choices",
-        "_images",
-        "_kind",
-        "_limit",
-        "_size",  # bytes that the input was guessed by; 0: it was counted
-        "cut_off",  # of several choices, those that the engine says to have ended so; None: unknown
-        "input_tokens",
-        "longest_tokens",  # of the prompts to embed, each of which has a context; else not set
-        "output_tokens",
-    )
+    :func:`make_guess` makes it. A Struct, as a reservation is, for the same reason.
+    """
 
-    def __init__(self, kind: Kind, request: GenerationRequest, body: bytes) -> None:
-        """Guess for ``request``, whose whole body is ``body``."""
-        self._kind = kind
-        size = len(body)
-        self._images = 0
-        if size > _SMALL_BODY:
-            size, self._images = counted_bytes(body)
-        self._size = size
-        self.input_tokens = size * kind.tokens_per_mille // 1000 or 1
-        if self._images:
-            self.input_tokens += self._images * IMAGE_TOKENS
-        choice = kind.choice_tokens
-        limit = request.max_completion_tokens  # as max_output_tokens(), without the call
-        if limit is None:
-            limit = request.max_tokens
-        if limit is not None:
-            if limit <= 0:
-                limit = None
-            elif limit < choice:
-                choice = limit
-        self._limit = limit
-        if request.n is None and not isinstance(request, CompletionRequest):
-            self._choices, self.output_tokens = 1, choice
-        else:
-            self._choices = choices_of(request)
-            self.output_tokens = choice * self._choices
-            self.cut_off: int | None = None
-            if isinstance(request, EmbeddingRequest):
-                self._take_prompts(request)
+    _kind: Kind
+    _size: int  # bytes that the input was guessed by; 0: it was counted
+    _images: int
+    _limit: int | None
+    _choices: int
+    input_tokens: int
+    output_tokens: int
+    longest_tokens: int = 0  # of the prompts to embed, each of which has a context
+    # Of several choices, those that the engine says to have ended so; None: unknown.
+    cut_off: int | None = None
 
     @property
     def has_several(self) -> bool:
@@ -233,6 +207,32 @@ class Guess:
         if self.cut_off is not None:
             return min(self.cut_off, self._choices)
         return min(max(output_tokens - self._choices * (limit - 1), 0), self._choices)
+
+
+def make_guess(kind: Kind, request: GenerationRequest, body: bytes) -> Guess:
+    """Guess for ``request``, whose whole body is ``body``."""
+    size, images = len(body), 0
+    if size > _SMALL_BODY:
+        size, images = counted_bytes(body)
+    tokens = size * kind.tokens_per_mille // 1000 or 1
+    if images:
+        tokens += images * IMAGE_TOKENS
+    choice = kind.choice_tokens
+    limit = request.max_completion_tokens  # as max_output_tokens(), without the call
+    if limit is None:
+        limit = request.max_tokens
+    if limit is not None:
+        if limit <= 0:
+            limit = None
+        elif limit < choice:
+            choice = limit
+    if request.n is None and not isinstance(request, CompletionRequest):
+        return Guess(kind, size, images, limit, 1, tokens, choice)
+    choices = choices_of(request)
+    guess = Guess(kind, size, images, limit, choices, tokens, choice * choices)
+    if isinstance(request, EmbeddingRequest):
+        guess._take_prompts(request)  # noqa: SLF001  (it is being made)
+    return guess
 
 
 def counted_bytes(body: bytes) -> tuple[int, int]:

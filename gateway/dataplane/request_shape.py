@@ -7,7 +7,7 @@ from zlib import crc32
 
 import msgspec
 
-from gateway.dataplane.estimate import Guess, max_output_tokens
+from gateway.dataplane.estimate import Guess, make_guess, max_output_tokens
 from gateway.openai_schema.embedding_request import EmbeddingRequest
 from gateway.openai_schema.requests import ChatCompletionRequest
 from routing.prefix_index import BLOCK_BYTES, MAX_BYTES, blocks_of
@@ -57,7 +57,7 @@ def shape_of(
     guess = request.guess
     if guess is None:
         kind = plane.estimator.kind_of(arrival.caller.lineage, request.route.route.id)
-        guess = request.guess = Guess(kind, arrival.wanted, arrival.body)
+        guess = request.guess = make_guess(kind, arrival.wanted, arrival.body)
     adapters = fleet.deployment.capabilities.adapters
     engine_model = request.route.engine_model
     adapter = engine_model if adapters is not None and engine_model in adapters else None

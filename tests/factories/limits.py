@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from gateway.dataplane.estimate import Guess, Kind
 from gateway.dataplane.limits.types import Claim, LimitPlan
 from gateway.snapshot.model import Budget, RateLimit, Snapshot
 
@@ -75,3 +76,8 @@ def make_claim(
 def snapshot_of(parts: Iterable[RateLimit | Budget], version: int = 1) -> Snapshot:
     plan = make_plan(*parts)
     return Snapshot(version, START_US, limits=plan.limits, budgets=plan.budgets)
+
+
+def guess_of(input_tokens: int, output_tokens: int, *, is_counted: bool = False) -> Guess:
+    """Return a guess that was made already, of bytes or of counted tokens."""
+    return Guess(Kind(), int(not is_counted), 0, None, 1, input_tokens, output_tokens)

@@ -13,9 +13,9 @@ from gateway.dataplane.estimate import (
     IMAGE_TOKENS,
     MIN_SAMPLES,
     Estimator,
-    Guess,
     Histogram,
     counted_bytes,
+    make_guess,
 )
 from gateway.openai_schema.requests import ChatCompletionRequest, CompletionRequest
 
@@ -50,28 +50,28 @@ def test_old_samples_fade() -> None:
 
 def test_nothing_known_takes_the_defaults_and_the_clients_bound() -> None:
     kind = Estimator().kind_of("key_1", "route_1")
-    assert Guess(kind, chat(), _BODY).output_tokens == DEFAULT_OUTPUT_TOKENS
-    assert Guess(kind, chat(max_tokens=7), _BODY).output_tokens == 7
-    assert Guess(kind, chat(max_completion_tokens=9, max_tokens=7), _BODY).output_tokens == 9
+    assert make_guess(kind, chat(), _BODY).output_tokens == DEFAULT_OUTPUT_TOKENS
+    assert make_guess(kind, chat(max_tokens=7), _BODY).output_tokens == 7
+    assert make_guess(kind, chat(max_completion_tokens=9, max_tokens=7), _BODY).output_tokens == 9
     # A bound far above what replies take reserves no more than a reply is likely to take.
-    assert Guess(kind, chat(max_tokens=128_000), _BODY).output_tokens == DEFAULT_OUTPUT_TOKENS
+    assert make_guess(kind, chat(max_tokens=128_000), _BODY).output_tokens == DEFAULT_OUTPUT_TOKENS
 
 
 def test_choices_and_prompts_multiply() -> None:
     kind = Estimator().kind_of("key_1", "route_1")
-    assert Guess(kind, chat(n=4, max_tokens=10), _BODY).output_tokens == 40
+    assert make_guess(kind, chat(n=4, max_tokens=10), _BODY).output_tokens == 40
     two = msgspec.convert(
         {"model": "m", "prompt": ["a", "b"], "n": 3, "max_tokens": 5}, CompletionRequest
     )
-    assert Guess(kind, two, b"{}").output_tokens == 30
+    assert make_guess(kind, two, b"{}").output_tokens == 30
 
 
 @given(st.integers(1, 3000), st.integers(1, 5000))
 def test_guesses_follow_what_was_learned(output: int, input_tokens: int) -> None:
     kind = Estimator().kind_of("key_1", "route_1")
     for _ in range(MIN_SAMPLES):
-        Guess(kind, chat(n=2), _BODY).learn(TokenUsage(input_tokens, output_tokens=2 * output))
-    guess = Guess(kind, chat(n=2), _BODY)
+        make_guess(kind, chat(n=2), _BODY).learn(TokenUsage(input_tokens, output_tokens=2 * output))
+    guess = make_guess(kind, chat(n=2), _BODY)
     assert 2 * output <= guess.output_tokens <= 2 * (output * 1.125 + 1)
     assert input_tokens <= guess.input_tokens <= input_tokens * 1.13 + 2
 
@@ -80,15 +80,17 @@ def test_guesses_follow_what_was_learned(output: int, input_tokens: int) -> None
 def test_what_a_bound_cut_off_is_learned_as_longer(bound: int) -> None:
     kind = Estimator().kind_of("key_1", "route_1")
     for _ in range(MIN_SAMPLES):
-        Guess(kind, chat(max_tokens=bound), _BODY).learn(TokenUsage(50, output_tokens=bound))
-    assert Guess(kind, chat(max_tokens=bound), _BODY).output_tokens == bound
-    longer = Guess(kind, chat(max_tokens=4000), _BODY).output_tokens
+        make_guess(kind, chat(max_tokens=bound), _BODY).learn(TokenUsage(50, output_tokens=bound))
+    assert make_guess(kind, chat(max_tokens=bound), _BODY).output_tokens == bound
+    longer = make_guess(kind, chat(max_tokens=4000), _BODY).output_tokens
     assert longer >= max(2 * bound, DEFAULT_OUTPUT_TOKENS)
     # A reply that ended by itself is as long as it is.
     short = Estimator().kind_of("key_2", "route_1")
     for _ in range(MIN_SAMPLES):
-        Guess(short, chat(max_tokens=bound + 1), _BODY).learn(TokenUsage(50, output_tokens=bound))
-    assert Guess(short, chat(max_tokens=4000), _BODY).output_tokens <= bound * 1.125 + 1
+        make_guess(short, chat(max_tokens=bound + 1), _BODY).learn(
+            TokenUsage(50, output_tokens=bound)
+        )
+    assert make_guess(short, chat(max_tokens=4000), _BODY).output_tokens <= bound * 1.125 + 1
 
 
 @pytest.mark.parametrize(
@@ -107,10 +109,10 @@ def test_of_several_choices_each_that_was_cut_off_counts_as_longer(
 ) -> None:
     kind = Estimator().kind_of("key_1", "route_1")
     for _ in range(MIN_SAMPLES):
-        guess = Guess(kind, chat(max_tokens=100, n=4), _BODY)
+        guess = make_guess(kind, chat(max_tokens=100, n=4), _BODY)
         guess.cut_off = told
         guess.learn(TokenUsage(50, output_tokens=sum(lengths)))
-    found = Guess(kind, chat(max_tokens=4000), _BODY).output_tokens
+    found = make_guess(kind, chat(max_tokens=4000), _BODY).output_tokens
     assert learned <= found <= learned * 1.125 + 1
 
 
@@ -119,11 +121,11 @@ def test_an_image_counts_as_one_not_by_its_bytes() -> None:
     size, images = counted_bytes(image + image)
     assert (size < 100, images) == (True, 2)
     kind = Estimator().kind_of("key_1", "route_1")
-    assert Guess(kind, chat(), image).input_tokens < IMAGE_TOKENS + 50
+    assert make_guess(kind, chat(), image).input_tokens < IMAGE_TOKENS + 50
     for _ in range(MIN_SAMPLES):
-        Guess(kind, chat(), image).learn(TokenUsage(1500, output_tokens=10))
+        make_guess(kind, chat(), image).learn(TokenUsage(1500, output_tokens=10))
     # What an image took teaches nothing about text.
-    assert Guess(kind, chat(), _BODY).input_tokens < 250
+    assert make_guess(kind, chat(), _BODY).input_tokens < 250
 
 
 def test_kinds_are_forgotten_when_there_are_too_many() -> None:

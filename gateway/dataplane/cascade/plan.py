@@ -16,7 +16,7 @@ from gateway.dataplane.cascade.record_cost import record_cost
 from gateway.dataplane.choose_route import is_allowed
 from gateway.dataplane.choose_tier import find_tier_obstacle
 from gateway.dataplane.ended_errors import ClientGoneError, LowConfidenceError
-from gateway.dataplane.estimate import Guess
+from gateway.dataplane.estimate import make_guess
 from gateway.dataplane.request_shape import demands_of
 from routing.complexity.confidence import FirstTokens, measure_confidence
 from routing.complexity.tier_policy import TierReason
@@ -159,7 +159,7 @@ class Cascade:
     ) -> tuple[ServedRoute, ...]:
         """Return the tiers above, from the first that can answer now; its money is held then."""
         arrival = self.arrival
-        guess = request.guess or Guess(
+        guess = request.guess or make_guess(
             plane.estimator.kind_of(arrival.caller.lineage, arrival.route.route.id),
             arrival.wanted,
             arrival.body,

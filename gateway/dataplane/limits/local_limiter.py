@@ -15,7 +15,7 @@ from gateway.dataplane.limits.counters import Counters
 from gateway.dataplane.limits.hold_time import WEIGHT
 from gateway.dataplane.limits.left_charges import LeftCharges
 from gateway.dataplane.limits.resolved_plan import NO_ROOM, Held, ResolvedPlan, weigh
-from gateway.dataplane.limits.taken_ahead import AllAhead, TakenAhead, has_room_ahead
+from gateway.dataplane.limits.taken_ahead import TOGETHER, AllAhead, TakenAhead, has_room_ahead
 from gateway.dataplane.limits.types import OUTPUT, TOTAL, Outcome
 from gateway.dataplane.limits.unposted import Unposted
 
@@ -67,8 +67,7 @@ class LocalLimiter:
         return self._ask_all(claim, plan, now_us)
 
     def _ask_all(self, claim: Claim, plan: ResolvedPlan, now_us: int) -> Outcome:
-        if now_us >= self._ahead.over_at_us:
-            self._ahead.give_back_over(now_us)
+        self._ahead.give_back_over(now_us)
         input_tokens, output_tokens = claim.input_tokens, claim.output_tokens
         costs = (1, input_tokens, output_tokens, input_tokens + output_tokens)
         requests = weigh(plan.request_buckets, costs, now_us)
@@ -186,18 +185,23 @@ class LocalLimiter:
             return
         claim.state = None
         plan, windows, admitted_at_us = held
-        now_us = self._monotonic_us()
-        if now_us >= self._ahead.over_at_us:
-            self._ahead.give_back_over(now_us)
         ahead = plan.ahead
         if (
             ahead is not None
             and ahead.windows is windows
-            and ahead.settle(
-                claim, admitted_at_us, input_tokens, output_tokens, charge_nano, journal_point
-            )
+            and input_tokens <= claim.input_tokens
+            and output_tokens <= claim.output_tokens
+            and charge_nano <= claim.hold_nano
         ):
+            ended = ahead.ended
+            ended.append((claim, admitted_at_us, input_tokens, output_tokens, charge_nano))
+            ahead.point = journal_point
+            if len(ended) >= TOGETHER:
+                ahead.count_ended()
+                self._ahead.give_back_over(self._monotonic_us())
             return
+        now_us = self._monotonic_us()
+        self._ahead.give_back_over(now_us)
         self._settle_alone(
             claim, held, now_us, input_tokens, output_tokens, charge_nano, journal_point
         )
@@ -213,6 +217,7 @@ class LocalLimiter:
         journal_point: tuple[int, int],
     ) -> None:
         plan, windows, admitted_at_us = held
+        hold = claim.hold_nano
         more_input = input_tokens - claim.input_tokens
         more_output = output_tokens - claim.output_tokens
         if more_input or more_output:
@@ -232,7 +237,6 @@ class LocalLimiter:
         for lease in plan.leases:
             lease.end(now_us - admitted_at_us)
         if windows:
-            hold = claim.hold_nano
             more = charge_nano - hold
             for window in windows:
                 window.held -= hold
@@ -243,9 +247,7 @@ class LocalLimiter:
             budget.mean_hold_ms += ((now_us - admitted_at_us) / 1000 - budget.mean_hold_ms) * WEIGHT
             if charge_nano:
                 self._unposted.add(journal_point, charge_nano, windows, now_us)
-        if self._ahead.plans and (
-            more_input > 0 or more_output > 0 or charge_nano > claim.hold_nano
-        ):
+        if self._ahead.plans and (more_input > 0 or more_output > 0 or charge_nano > hold):
             self._ahead.give_back_crowded(now_us)
 
     def undo(self, claim: Claim) -> None:
@@ -254,9 +256,8 @@ class LocalLimiter:
             return
         self._ahead.give_all_back()
         now_us = self._monotonic_us()
-        for bucket in cast("Held", claim.state)[0].buckets:
-            if not bucket.metric:
-                bucket.add(-1, now_us)
+        for bucket in cast("Held", claim.state)[0].request_buckets:
+            bucket.add(-1, now_us)
         self.settle(claim, input_tokens=0, output_tokens=0, charge_nano=0, journal_point=(0, 0))
 
     def use_snapshot(self, snapshot: Snapshot) -> None:

@@ -114,7 +114,10 @@ class Ahead(Protocol):
         """Let a claim have its part; None where there is too little left, or it is over."""
 
     windows: tuple[WindowState, ...]  # in which they are
-    charge: int  # of what has ended meanwhile, nano
+    # Claims that have ended meanwhile and are not counted yet: each with when it was admitted, its
+    # real input and output, and its charge.
+    ended: list[tuple[Claim, int, int, int, int]]
+    charge: int  # of those that are, nano
     point: tuple[int, int]  # behind its latest close record
     until_us: int  # from then on nothing of it is used
 
@@ -124,16 +127,8 @@ class Ahead(Protocol):
     def is_crowded(self) -> bool:
         """Tell whether what others have used meanwhile leaves too little room for all of it."""
 
-    def settle(  # noqa: PLR0917  (by position, for names cost time here)
-        self,
-        claim: Claim,
-        admitted_at_us: int,
-        input_tokens: int,
-        output_tokens: int,
-        charge_nano: int,
-        journal_point: tuple[int, int],
-    ) -> bool:
-        """Settle a claim with the others, when all is given back; False where it must be by itself."""
+    def count_ended(self) -> None:
+        """Give what claims that have ended did not take to those to come."""
 
     def give_back(self, now_us: int) -> None:
         """Charge what was used, and give back the rest."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from billing.usage.event import ShadowLink, ShadowScoreRecord, TokenUsage
 from gateway.dataplane.choose_route import is_allowed
-from gateway.dataplane.estimate import Guess
+from gateway.dataplane.estimate import make_guess
 from gateway.dataplane.read_conversation import read_conversation
 from gateway.dataplane.request_ids import arrival_us
 from gateway.dataplane.shadow.ask import BusyError, Call, CallAnswer, ask, has_room
@@ -110,7 +110,9 @@ class _Measurement:
             body=body,
             endpoint=arrival.endpoint,
             link=ShadowLink(arrival.request_id, kind, asked.id, asked.name),
-            guess=Guess(estimator.kind_of(arrival.caller.lineage, route.route.id), wanted, body),
+            guess=make_guess(
+                estimator.kind_of(arrival.caller.lineage, route.route.id), wanted, body
+            ),
         )
 
     async def _ask_within_budget(self, call: Call, price: IntegerCharge) -> CallAnswer:

@@ -16,6 +16,7 @@ from tests.factories.limits import (
     SECOND,
     START_US,
     UNIT,
+    guess_of,
     make_budget,
     make_limit,
     make_plan,
@@ -24,14 +25,6 @@ from tests.factories.limits import (
 from tests.fixtures.limiters import LimiterRig
 
 DAY = window_at("daily", "UTC", START_US)
-
-
-class _Guess(Guess):
-    """A guess of bytes that was made already."""
-
-    def __init__(self, input_tokens: int, output_tokens: int) -> None:
-        self.input_tokens, self.output_tokens, self._size = input_tokens, output_tokens, 1
-        self._limit = None
 
 
 async def reserve(rig: LimiterRig, plan: LimitPlan, guess: Guess) -> Reservation:
@@ -246,7 +239,7 @@ async def test_what_was_charged_does_not_come_back(rig: LimiterRig) -> None:
 async def test_a_guess_above_a_limit_waits_for_all_of_it(rig: LimiterRig, amount: int) -> None:
     plan = make_plan(make_limit("total_tokens", amount, 60))
     small = await rig.take(plan, input_tokens=amount // 2, output_tokens=0)
-    large = _Guess(12_021, 256)
+    large = guess_of(12_021, 256)
     with pytest.raises(RateLimitedError) as refused:
         await reserve(rig, plan, large)
     if amount < 12_021 / 2:

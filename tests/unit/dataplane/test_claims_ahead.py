@@ -89,9 +89,9 @@ def test_a_soft_budget_warns_as_soon_as_it_is_used_up() -> None:
 
 
 def test_a_soft_budget_does_not_warn_for_what_is_only_taken_ahead() -> None:
-    rig = Rig(make_budget("100", is_hard=False))
+    rig = Rig(make_budget("200", is_hard=False))
     used = FEW + 1
-    while used < 100:
+    while used < 200:
         assert not rig.limiter.admit(rig.claim(rig.other)).warnings
         used += 1
     assert rig.limiter.admit(rig.claim(rig.other)).warnings
@@ -100,13 +100,13 @@ def test_a_soft_budget_does_not_warn_for_what_is_only_taken_ahead() -> None:
 @pytest.mark.parametrize("meanwhile", [0, 5])
 def test_what_was_used_drains_from_when_it_was_used(meanwhile: int) -> None:
     """A burst, and a minute later another: of the first nothing is left by then."""
-    rig = Rig(make_limit("requests", 100, 60, scope="organization"))
+    rig = Rig(make_limit("requests", 200, 60, scope="organization"))
     rig.ask(20)
     for _ in range(meanwhile):  # another key under the same limit
         rig.clock.advance(2)
         rig.take(rig.other)
     rig.clock.advance(70)
-    assert rig.ask(100) == 100
+    assert rig.ask(200) == 200
     assert rig.ask(1) == 0
 
 

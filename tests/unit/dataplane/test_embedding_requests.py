@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from billing.usage.event import TokenUsage
 from gateway.dataplane.admit import Arrival
-from gateway.dataplane.estimate import MIN_SAMPLES, Estimator, Guess, Kind
+from gateway.dataplane.estimate import MIN_SAMPLES, Estimator, Guess, Kind, make_guess
 from gateway.dataplane.read_request import parse_request
 from gateway.dataplane.request_shape import demands_of
 from gateway.openai_schema.embedding_request import EmbeddingRequest
@@ -33,7 +33,7 @@ def guess_of(given: Any, kind: Kind | None = None, **members: Any) -> tuple[Gues
     assert isinstance(wanted, EmbeddingRequest)
     none = cast("Any", None)
     arrival = Arrival(none, none, wanted, body, "embeddings", "req_1", 0)
-    return Guess(kind or new_kind(), wanted, body), arrival
+    return make_guess(kind or new_kind(), wanted, body), arrival
 
 
 def shape_of(given: Any) -> RequestShape:
