@@ -45,17 +45,15 @@ class Arrival(NamedTuple):
 async def admit(plane: DataPlane, exchange: HttpExchange, arrival: Arrival) -> ActiveRequest:
     """Admit a request within its limits and money; whoever gets it settles it.
 
-    Raises :class:`gateway.errors.RateLimitedError` and
-    :class:`gateway.errors.BudgetExhaustedError`, and :class:`UnavailableError` when the journal
-    cannot take the request. Refused, it holds nothing and has used nothing up.
+    Raises :class:`gateway.errors.ApiError`: 429 or 402, and 503 when the journal cannot take the
+    request. Refused, it holds nothing and has used nothing up.
     """
     caller, route, wanted = arrival.caller, arrival.route, arrival.wanted
     plan = plane.plan_of(caller, route)
     reservation = guess = None
     if plan is not None or route.queue is not None:
-        guess = make_guess(
-            plane.estimator.kind_of(caller.lineage, route.route.id), wanted, arrival.body
-        )
+        kind = plane.estimator.kind_of(caller.lineage, route.route.id)
+        guess = make_guess(kind, wanted, arrival.body)
         if plan is not None:
             reservation = make_reservation(
                 plane.limiter,

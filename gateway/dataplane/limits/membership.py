@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 1.0
 BEAT_SECONDS = 0.5  # so soon also an idle worker sees that Redis has lost its memory
-MONEY_BEATS, LEASE_BEATS = (
-    4,
-    20,
-)  # with so many beats one's money is written, and leases are renewed
+MONEY_BEATS, LEASE_BEATS = 4, 20  # every so many, one's money is written, leases are renewed
 HEARTBEAT_US = 15_000_000
 GRACE_US = 5_000_000
 WAIT_SECONDS = 0.05  # between two tries for money that others have to write back first
@@ -93,9 +90,7 @@ class Membership:
         self.is_ready = False  # every worker has written back what is its own
         self._run_id = b"unknown"
         self._is_away = False  # and that has been logged
-        self._is_lost = (
-            False  # just now, perhaps only the connection: ended, or for keys that have moved
-        )
+        self._is_lost = False  # just now, and perhaps nothing but the connection
         self._retried_at = -math.inf  # when one was tried again without a pause
         self._wake = asyncio.Event()
         self._tried = asyncio.Event()
@@ -131,9 +126,7 @@ class Membership:
             return
         if self.is_ready:
             self.is_ready = False
-            self._book.counters.split_money(
-                0.0
-            )  # claims on money wait, half a second at most mostly
+            self._book.counters.split_money(0.0)  # claims wait, half a second at most mostly
         _LOG.warning("limits: Redis does not know this worker any more; writing back what is ours")
         self._join(self.connection)
         self._wake.set()
