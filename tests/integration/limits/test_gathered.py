@@ -14,54 +14,35 @@ from billing.budgets.spend_feed import SpendFeed, WindowSpend
 from billing.budgets.window import window_at
 from gateway.dataplane.limits.clocks import wall_us
 from gateway.dataplane.limits.redis_limiter import RedisLimiter
-from gateway.dataplane.limits.types import Claim, LimitPlan, Outcome
+from gateway.dataplane.limits.types import Claim, Outcome
 from gateway.snapshot.model import Budget, RateLimit
 from tests.factories.limits import (
     JOURNAL,
     UNIT,
     SetClock,
     make_budget,
-    make_claim,
     make_limit,
     make_plan,
 )
-from tests.fixtures.limiters import MortalValkey, until, until_alone, until_ready
+from tests.fixtures.limiters import LimiterRig, MortalValkey, until, until_alone, until_ready
 
 BUSY = 12  # claims that run, so that others are gathered
 
 
-class Rig:
+class Rig(LimiterRig):
     """A busy limiter under a clock that stands still, and a look into its Redis."""
 
     def __init__(self, limiter: RedisLimiter, url: str, clock: SetClock) -> None:
-        self.limiter = limiter
-        self.clock = clock
+        super().__init__(limiter, clock)
         self.store = redis.Redis.from_url(url, decode_responses=False)
-        self._points = 0
         self._running: list[Claim] = []
-
-    def claim(self, plan: LimitPlan, **counts: int) -> Claim:
-        return make_claim(plan, **{"started_at_us": self.clock(), **counts})
 
     async def be_busy(self) -> None:
         plan = make_plan(make_limit("requests", 10**6, name="lim_busy"))
-        for _ in range(BUSY):
-            claim = self.claim(plan)
-            assert (await self.limiter.admit(claim)).refusal is None
-            self._running.append(claim)
+        self._running += [await self.take(plan) for _ in range(BUSY)]
 
     async def ask_all(self, claims: list[Claim]) -> list[Outcome]:
-        return await asyncio.gather(*(self.limiter.admit(claim) for claim in claims))
-
-    def settle(self, claim: Claim, *, charge_nano: int = 0, **counts: int) -> tuple[int, int]:
-        self._points += 1
-        self.limiter.settle(
-            claim,
-            **{"input_tokens": claim.input_tokens, "output_tokens": claim.output_tokens, **counts},
-            charge_nano=charge_nano,
-            journal_point=(0, self._points),
-        )
-        return 0, self._points
+        return await asyncio.gather(*(self.admit(claim) for claim in claims))
 
     def level(self, limit_id: str) -> float:
         raw = self.store.get(f"{{forebay}}:b:{limit_id}")
