@@ -2,7 +2,7 @@
 
 Calls are answered in the order in which they were queued, each to its own callback, and written
 together, as each asks for (:class:`Haste`): at once when nothing is under way; under load at most
-once a millisecond; a call that nobody waits for may wait some milliseconds for company. redis-py
+once in three milliseconds; a call that nobody waits for may wait longer for company. redis-py
 needs 60 us of CPU for one call; this one about 10.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from hiredis import HiredisError, Reader, ReplyError
 
-GATHER_SECONDS = 0.002
+GATHER_SECONDS = 0.003
 PATIENT_SECONDS = 0.005
 _LATE_LOOP_SECONDS = 0.01
 _INCOMPLETE = object()
