@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from gateway.dataplane.idempotency.redis_ask import ask_twice
+from gateway.dataplane.idempotency.redis_ask import ask_again
 from gateway.dataplane.idempotency.redis_items import CLAIM, MEMORY_KEY, entry_keys
 from gateway.dataplane.idempotency.store import OnceRequest
 
@@ -71,7 +71,7 @@ class ClaimSender:
         try:
             async with asyncio.timeout(_ASK_SECONDS):
                 # Who claims again what is already its own is told so.
-                results = await ask_twice(lambda: self._execute(asked))
+                results = await ask_again(self._client, lambda: self._execute(asked))
         except (RedisError, OSError) as error:  # a timeout is an OSError
             results = [error] * len(asked)
         for (_, _, future), result in zip(asked, results, strict=True):

@@ -21,7 +21,7 @@ from redis.exceptions import MovedError, RedisError
 
 from gateway.dataplane.idempotency.local_store import LocalEntry, LocalStore
 from gateway.dataplane.idempotency.recording import End
-from gateway.dataplane.idempotency.redis_ask import ask_twice
+from gateway.dataplane.idempotency.redis_ask import ask_again
 from gateway.dataplane.idempotency.redis_entry import PublishedEntry
 from gateway.dataplane.idempotency.redis_items import DROP, MEMORY_KEY, PUBLISH, entry_keys
 from gateway.dataplane.idempotency.store import IdempotencyLimits, OnceRequest
@@ -47,7 +47,7 @@ class RedisPublisher:
         limits: IdempotencyLimits,
         *,
         loop: asyncio.AbstractEventLoop,
-        is_away: Callable[[], None],
+        is_away: Callable[[str], None],
     ) -> None:
         self.store = store
         self.limits = limits
@@ -136,9 +136,9 @@ class RedisPublisher:
         self._look_at = now + _LOOK_SECONDS
         try:
             async with asyncio.timeout(_LOOK_TIMEOUT_SECONDS):
-                memory: Any = await ask_twice(self._read_memory)
-        except (RedisError, OSError, TimeoutError):
-            self._lose()
+                memory: Any = await ask_again(self._client, self._read_memory)
+        except (RedisError, OSError, TimeoutError) as error:
+            self._lose(type(error).__name__)
             return
         if self._is_lost:
             self._is_lost = False
@@ -155,9 +155,9 @@ class RedisPublisher:
             self._memory = memory
             self._marked.update(dict.fromkeys(self._owned))
 
-    def _lose(self) -> None:
+    def _lose(self, reason: str) -> None:
         self._is_lost = True
-        self._is_away()
+        self._is_away(reason)
 
     async def _send(self, entries: list[PublishedEntry]) -> None:
         ends, sent = [], []
@@ -172,13 +172,14 @@ class RedisPublisher:
             return await pipeline.execute(raise_on_error=False)
 
         results: list[Any]
+        reason = "its keys have moved"
         try:
             async with asyncio.timeout(_SEND_SECONDS):
-                results = await ask_twice(publish)
-        except (RedisError, OSError, TimeoutError):
-            results = []
+                results = await ask_again(self._client, publish)
+        except (RedisError, OSError, TimeoutError) as error:
+            results, reason = [], type(error).__name__
         if not results or any(isinstance(result, MovedError) for result in results):
-            self._lose()
+            self._lose(reason)
             _settle_ended(entries)
             return
         for entry, end, result in zip(entries, ends, results, strict=True):
@@ -213,7 +214,7 @@ class RedisPublisher:
             await self._client.eval(DROP, 2, keys.owner, keys.reply, token)
 
         with contextlib.suppress(RedisError, OSError):  # its time will end it
-            await ask_twice(drop)
+            await ask_again(self._client, drop)
 
 
 def _settle_ended(entries: list[PublishedEntry]) -> None:

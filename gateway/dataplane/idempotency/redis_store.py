@@ -125,12 +125,12 @@ class RedisStore:
                 await asyncio.wait([asking], timeout=CLAIM_SECONDS / _SLICES)
         if not asking.done():
             asking.add_done_callback(lambda late: self._give_back(request, token, late))
-            self._note_away()
+            self._note_away(f"no answer within {CLAIM_SECONDS:g} s")
             return None
         try:
             return asking.result()
-        except (RedisError, OSError):
-            self._note_away()
+        except (RedisError, OSError) as error:
+            self._note_away(type(error).__name__)
             return None
 
     def _give_back(self, request: OnceRequest, token: str, late: asyncio.Future[Answer]) -> None:
@@ -138,10 +138,12 @@ class RedisStore:
         if not late.cancelled() and late.exception() is None and late.result().owner == token:
             self._publisher.give_back(request.name, token)
 
-    def _note_away(self) -> None:
+    def _note_away(self, reason: str) -> None:
         """Ask Redis for nothing until it answers again."""
         if self._probe is None:
-            _LOG.warning("idempotency: Redis is away; keys hold within each worker alone")
+            _LOG.warning(
+                "idempotency: Redis is away (%s); keys hold within each worker alone", reason
+            )
             self._probe = self._loop.create_task(self._wait_for_redis())
 
     async def _wait_for_redis(self) -> None:
