@@ -87,7 +87,7 @@ class LocalLimiter:
         for bucket in plan.buckets:
             bucket.level = bucket.next_level
             bucket.at_us = now_us
-        if self._ahead.plans and not all(window.is_hard for window in windows):
+        if self._ahead.plans and not all(w.is_hard and w.used < w.amount for w in windows):
             self._ahead.give_back_crowded(now_us)
         outcome = explain.admitted((requests, tokens), warnings)
         if (
@@ -137,9 +137,8 @@ class LocalLimiter:
         self._ahead.give_all_back()
         resolved = self.counters.resolve(plan)
         now_us = self._monotonic_us()
-        requests, tokens = explain.standings(
-            resolved, [bucket.level_at(now_us) for bucket in resolved.buckets]
-        )
+        levels = [bucket.level_at(now_us) for bucket in resolved.buckets]
+        requests, tokens = explain.standings(resolved, levels)
         windows = resolved.find_windows(self._wall_us())
         return Outcome(None, requests, tokens, explain.used_up(windows))
 
@@ -185,6 +184,9 @@ class LocalLimiter:
             return
         claim.state = None
         plan, windows, admitted_at_us = held
+        now_us = self._monotonic_us()
+        if now_us >= self._ahead.over_at_us:
+            self._ahead.give_back_over(now_us)
         ahead = plan.ahead
         if (
             ahead is not None
@@ -193,15 +195,13 @@ class LocalLimiter:
             and output_tokens <= claim.output_tokens
             and charge_nano <= claim.hold_nano
         ):
-            ended = ahead.ended
-            ended.append((claim, admitted_at_us, input_tokens, output_tokens, charge_nano))
-            ahead.point = journal_point
-            if len(ended) >= TOGETHER:
-                ahead.count_ended()
-                self._ahead.give_back_over(self._monotonic_us())
+            held_us = now_us - admitted_at_us
+            ahead.end(claim, held_us, input_tokens, output_tokens, charge_nano)
+            if charge_nano:
+                ahead.point = journal_point
+            if len(ahead.ended) >= TOGETHER:
+                ahead.count_ended(now_us)
             return
-        now_us = self._monotonic_us()
-        self._ahead.give_back_over(now_us)
         self._settle_alone(
             claim, held, now_us, input_tokens, output_tokens, charge_nano, journal_point
         )

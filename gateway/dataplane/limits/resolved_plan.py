@@ -107,6 +107,11 @@ class ConcurrencyLimit:
         self.mean_hold_ms += (held_us / 1000 - self.mean_hold_ms) * weight
 
 
+# A claim that has ended: for how long it held, its real input and output, its charge, and how much
+# input and output was left then of what is taken ahead.
+Ended = tuple["Claim", int, int, int, int, int, int]
+
+
 class Ahead(Protocol):
     """Claims to come on one plan that were taken already."""
 
@@ -114,9 +119,7 @@ class Ahead(Protocol):
         """Let a claim have its part; None where there is too little left, or it is over."""
 
     windows: tuple[WindowState, ...]  # in which they are
-    # Claims that have ended meanwhile and are not counted yet: each with when it was admitted, its
-    # real input and output, and its charge.
-    ended: list[tuple[Claim, int, int, int, int]]
+    ended: list[Ended]  # meanwhile, and not counted yet
     charge: int  # of those that are, nano
     point: tuple[int, int]  # behind its latest close record
     until_us: int  # from then on nothing of it is used
@@ -127,8 +130,13 @@ class Ahead(Protocol):
     def is_crowded(self) -> bool:
         """Tell whether what others have used meanwhile leaves too little room for all of it."""
 
-    def count_ended(self) -> None:
-        """Give what claims that have ended did not take to those to come."""
+    def end(
+        self, claim: Claim, held_us: int, input_tokens: int, output_tokens: int, charge_nano: int
+    ) -> None:
+        """Note that a claim has ended, whose real counts and charge are within what it held."""
+
+    def count_ended(self, now_us: int) -> None:
+        """Give what claims that have ended did not take to those to come, or else to the buckets."""
 
     def give_back(self, now_us: int) -> None:
         """Charge what was used, and give back the rest."""

@@ -21,7 +21,7 @@ from gateway.dataplane.limits.types import INPUT, OUTPUT, REQUESTS, Outcome, Sta
 
 if TYPE_CHECKING:
     from gateway.dataplane.limits.budget_state import WindowState
-    from gateway.dataplane.limits.resolved_plan import LimitBucket, ResolvedPlan
+    from gateway.dataplane.limits.resolved_plan import Ended, LimitBucket, ResolvedPlan
     from gateway.dataplane.limits.types import Claim
     from gateway.dataplane.limits.unposted import Unposted
 
@@ -43,7 +43,6 @@ class TakenAhead:
         "_held_us",
         "_hold_nano",
         "_input_tokens",
-        "_now_us",
         "_output_tokens",
         "_plan",
         "_requests",
@@ -78,9 +77,8 @@ class TakenAhead:
         self._hold_nano = claim.hold_nano * number
         self._costs = self._left()
         self.until_us = now_us + LASTS_US
-        self._now_us = now_us  # of the latest claim
         # What ended is charged out of what is set aside, to which its hold goes back.
-        self.ended: list[tuple[Claim, int, int, int, int]] = []
+        self.ended: list[Ended] = []
         self._counted = self._held_us = self.charge = 0  # how many, for how long they held
         self.point = (0, 0)  # behind the close record of the latest
         self._starts_us = max((window.start_us for window in windows), default=0)
@@ -119,33 +117,59 @@ class TakenAhead:
         ):
             if not self.ended:
                 return None
-            self.count_ended()
+            self.count_ended(now_us)
             return self.admit(claim, now_us)
         self._requests = requests
         self._input_tokens = tokens
         self._output_tokens = output
         self._hold_nano = hold
-        self._now_us = now_us
         claim.state = (self._plan, self.windows, now_us)
         tokens = tokens * self._counts_input + output * self._counts_output
         return Outcome(None, self._requests_left, self._tokens_left, (), requests, tokens)
 
-    def count_ended(self) -> None:
-        """Give what claims that have ended did not take to those to come."""
-        ended, number = self.ended, len(self.ended)
-        tokens, output, hold = self._input_tokens, self._output_tokens, self._hold_nano
-        charged = began_us = 0
-        for claim, admitted_at_us, input_tokens, output_tokens, charge_nano in ended:
-            tokens += claim.input_tokens - input_tokens
-            output += claim.output_tokens - output_tokens
+    def end(
+        self, claim: Claim, held_us: int, input_tokens: int, output_tokens: int, charge_nano: int
+    ) -> None:
+        """Note that a claim has ended, whose real counts and charge are within what it held."""
+        left, other = self._input_tokens, self._output_tokens
+        self.ended.append((claim, held_us, input_tokens, output_tokens, charge_nano, left, other))
+
+    def count_ended(self, now_us: int) -> None:
+        """Give what claims that have ended did not take to those to come, or else to the buckets.
+
+        Never more than was set aside: what a bucket has leaked since an earlier claim was reserved
+        is nobody's room any more.
+        """
+        _, most_input, most_output, _ = self._costs
+        kept_input = kept_output = too_many = too_much = 0
+        hold, charged, held_us = self._hold_nano, 0, 0
+        # In order: at each end no more comes back than was used by then.
+        for claim, one_held_us, tokens, output, charge_nano, input_left, output_left in self.ended:
+            back, most = claim.input_tokens - tokens, most_input - input_left - kept_input
+            if back > most:
+                too_many += back - most
+                back = most
+            kept_input += back
+            back, most = claim.output_tokens - output, most_output - output_left - kept_output
+            if back > most:
+                too_much += back - most
+                back = most
+            kept_output += back
             hold += claim.hold_nano
             charged += charge_nano
-            began_us += admitted_at_us
-        ended.clear()
-        self._input_tokens, self._output_tokens, self._hold_nano = tokens, output, hold - charged
+            held_us += one_held_us
+        number = len(self.ended)
+        self.ended.clear()
+        if too_many or too_much:
+            over = (0, too_many, too_much, too_many + too_much)
+            for bucket in self._plan.token_buckets:
+                bucket.add(-over[bucket.metric], max(now_us, bucket.at_us))
+        self._input_tokens += kept_input
+        self._output_tokens += kept_output
+        self._hold_nano = hold - charged
         self.charge += charged
         self._counted += number
-        self._held_us += number * self._now_us - began_us
+        self._held_us += held_us
 
     def is_used_up(self) -> bool:
         """Tell whether all of the claims came."""
@@ -160,7 +184,7 @@ class TakenAhead:
     def give_back(self, now_us: int) -> None:
         """Charge what was used, as of when it was used, and give back the rest."""
         now_us = min(now_us, self.until_us)
-        self.count_ended()
+        self.count_ended(now_us)
         number = self._counted
         for lease in self._plan.leases:
             lease.count -= self._requests + number
