@@ -155,6 +155,13 @@ def valkey_url(valkey_url: str) -> str:
 
 
 @pytest.fixture
+def server(valkey_url: str) -> Iterator[redis.Redis]:
+    """Return a client of that Valkey."""
+    with redis.Redis.from_url(valkey_url) as client:
+        yield client
+
+
+@pytest.fixture
 def own_valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
     """Return a Valkey that the test may kill."""
     program = find_valkey_program(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,12 +19,6 @@ from tests.integration.idempotency.replies import BROKEN, GatedStream, whole
 
 REPLAY = "x-forebay-idempotent-replay"
 _RUN = "a" * 32
-
-
-@pytest.fixture
-def server(valkey_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(valkey_url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,12 +23,6 @@ REPLAY = "x-forebay-idempotent-replay"
 
 def new_store(url: str) -> RedisStore:
     return RedisStore(url, IdempotencyLimits(), asyncio.get_running_loop())
-
-
-@pytest.fixture
-def server(valkey_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(valkey_url) as client:
-        yield client
 
 
 @pytest.fixture

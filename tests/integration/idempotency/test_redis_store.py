@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,12 +28,6 @@ def two_stores(url: str, **limits: Any) -> tuple[RedisStore, RedisStore]:
     loop = asyncio.get_running_loop()
     chosen = IdempotencyLimits(**limits)
     return RedisStore(url, chosen, loop), RedisStore(url, chosen, loop)
-
-
-@pytest.fixture
-def server(valkey_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(valkey_url) as client:
-        yield client
 
 
 def read_keys(server: redis.Redis) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +17,7 @@ from gateway.dataplane.limits.types import LimitPlan
 from tests.factories.limits import make_claim, make_limit, make_plan
 from tests.fixtures.limiters import MortalValkey, until, until_alone, until_ready
 
-WORKERS = 3
 DAY = 86_400
-
-
-@pytest.fixture
-async def limiters(valkey_url: str) -> AsyncIterator[list[RedisLimiter]]:
-    made = [
-        RedisLimiter(valkey_url, f"jrn_{n}", workers=WORKERS, decision_seconds=10)
-        for n in range(WORKERS)
-    ]
-    await asyncio.gather(*(limiter.start() for limiter in made))
-    await until_ready(*made)
-    yield made
-    await asyncio.gather(*(limiter.close() for limiter in made))
 
 
 @pytest.fixture
@@ -54,7 +41,7 @@ async def test_what_was_admitted_before_and_after_adds_up(
     limiters: list[RedisLimiter], server: redis.Redis
 ) -> None:
     plan = make_plan(make_limit("requests", 100, DAY), make_limit("total_tokens", 10_000, DAY))
-    first, second, third = limiters
+    first, second, third, _ = limiters
     assert await admit(first, plan, 10) == 10
     assert await admit(second, plan, 20) == 20  # of which the first has not heard
     server.flushall()
@@ -67,7 +54,7 @@ async def test_near_a_limit_the_memory_of_all_is_waited_for(
     limiters: list[RedisLimiter], server: redis.Redis
 ) -> None:
     plan = make_plan(make_limit("requests", 60, DAY))
-    first, second, _ = limiters
+    first, second, *_ = limiters
     assert await admit(first, plan, 20) == 20
     assert await admit(second, plan, 40) == 40
     server.flushall()
@@ -79,7 +66,7 @@ async def test_a_full_minute_ago_is_no_room_now(
 ) -> None:
     """What a bucket leaked meanwhile is leaked once, of what was before and of what came after."""
     plan = make_plan(make_limit("requests", 10, 1))
-    first, second, _ = limiters
+    first, second, *_ = limiters
     assert await admit(second, plan, 9) == 9
     server.flushall()
     began_at = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
@@ -26,9 +25,8 @@ from tests.factories.limits import (
     make_plan,
     snapshot_of,
 )
-from tests.fixtures.limiters import until, until_ready
+from tests.fixtures.limiters import WORKERS, until
 
-WORKERS = 4
 CLAIMS = 200
 
 
@@ -52,18 +50,6 @@ def waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "BEAT_SECONDS", 1_000)
     monkeypatch.setattr(redis_settle, "PATIENT_SECONDS", 1_000)
     monkeypatch.setattr(resp_connection, "PATIENT_SECONDS", 1_000)
-
-
-@pytest.fixture
-async def limiters(valkey_url: str) -> AsyncIterator[list[RedisLimiter]]:
-    made = [
-        RedisLimiter(valkey_url, f"jrn_{n}", workers=WORKERS, decision_seconds=10)
-        for n in range(WORKERS)
-    ]
-    await asyncio.gather(*(limiter.start() for limiter in made))
-    await until_ready(*made)
-    yield made
-    await asyncio.gather(*(limiter.close() for limiter in made))
 
 
 def connection_of(limiter: RedisLimiter) -> RespConnection:
