@@ -143,16 +143,18 @@ class FairOrder(Generic[ItemT]):
             ticket.lane.recharge(flow, actual_cost + flow.running_cost * ratio.value - charged)
 
     def correct_unknown(self, ticket: Ticket[ItemT], likely_cost: float) -> None:
-        """Charge ``likely_cost`` for one whose real cost nobody knows, and learn nothing from it.
+        """Charge ``likely_cost`` for one whose real cost nobody knows: it was cut off, or has failed.
 
-        Such a one was cut off or has failed, so it did not take more than was charged for all of it.
+        One that took less than its estimate teaches nothing: its answer would have been longer.
         """
+        if likely_cost >= ticket.cost:
+            self.correct(ticket, likely_cost)
+            return
         flow = ticket.flow
         charged = ticket.cost * flow.ratio.value
         flow.running_cost -= ticket.cost
         if ticket.period == self._period:
-            likely_cost = min(max(likely_cost, MIN_COST), charged)
-            ticket.lane.recharge(flow, likely_cost - charged)
+            ticket.lane.recharge(flow, max(likely_cost, MIN_COST) - charged)
 
     def refund(self, ticket: Ticket[ItemT]) -> None:
         """Give back the charge of one that was taken and never ran; nothing is learned from it."""

@@ -138,7 +138,7 @@ def test_what_nobody_knows_and_what_never_ran_teach_nothing() -> None:
     for name in "ab" * 20:
         order.add((name, 1.0), priority=INTERACTIVE, organization_id=name, weight=1.0, cost=10.0)
     first, second = order.take(), order.take()
-    order.correct_unknown(first, 1e6)  # never more than was guessed
+    order.correct_unknown(first, 9.99)
     order.refund(second)
     assert Counter(order.take().item[0] for _ in range(9)) == {
         first.item[0]: 4,
