@@ -80,7 +80,7 @@ async def test_the_probe_of_the_idempotency_store(
         raise OSError
 
     monkeypatch.setattr("gateway.dataplane.idempotency.redis_store.go_to_owner", still_away)
-    store._note_away()
+    store._note_away("a test")
     await swallowing.cancel(store._probe)
 
 

@@ -188,20 +188,20 @@ class LocalLimiter:
         if now_us >= self._ahead.over_at_us:
             self._ahead.give_back_over(now_us)
         ahead = plan.ahead
-        if (
-            ahead is not None
-            and ahead.windows is windows
-            and input_tokens <= claim.input_tokens
-            and output_tokens <= claim.output_tokens
-            and charge_nano <= claim.hold_nano
-        ):
-            held_us = now_us - admitted_at_us
-            ahead.end(claim, held_us, input_tokens, output_tokens, charge_nano)
-            if charge_nano:
-                ahead.point = journal_point
-            if len(ahead.ended) >= TOGETHER:
-                ahead.count_ended(now_us)
-            return
+        if ahead is not None:
+            if (
+                ahead.windows is windows
+                and input_tokens <= claim.input_tokens
+                and output_tokens <= claim.output_tokens
+                and charge_nano <= claim.hold_nano
+            ):
+                ahead.end(claim, now_us - admitted_at_us, input_tokens, output_tokens, charge_nano)
+                if charge_nano:
+                    ahead.point = journal_point
+                if len(ahead.ended) >= TOGETHER:
+                    ahead.count_ended(now_us)
+                return
+            self._ahead.give_back(plan, now_us)
         self._settle_alone(
             claim, held, now_us, input_tokens, output_tokens, charge_nano, journal_point
         )
